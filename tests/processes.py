@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 MARK = "SHARDSTREAM_TEST_RUN"
+_WORKER = b"shardstream.pack.execution.worker"
 
 
 class Process(NamedTuple):
@@ -48,7 +49,6 @@ def pack_workers() -> list[int]:
     found = []
     for one in living():
         with suppress(OSError):
-            command = Path(f"/proc/{one.pid}/cmdline").read_bytes()
-            if one.parent == os.getpid() and b"shardstream.pack.execution.worker" in command:
+            if one.parent == os.getpid() and _WORKER in Path(f"/proc/{one.pid}/cmdline").read_bytes():
                 found.append(one.pid)
     return found

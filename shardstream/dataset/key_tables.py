@@ -376,7 +376,7 @@ class KeyFinder:
         if self._dropped == 2:
             raise error
         self._dropped += 1
-        told = error.what + "".join(f" ({name} {value})" for name, value in error.place.items())  # without its advice
+        told, _, _ = str(error).partition("\n  hint: ")  # its advice is taken
         _logger.warning("%s; keys are found by a table that is made anew", told)
         self._tables = None
         if self._shelf is not None:

@@ -90,7 +90,7 @@ def takes_options(location: Location) -> bool:
         if location.address.kind == "http":  # fsspec would take any, and fail with the first request
             from shardstream.storage.clients.web import web_settings
 
-            web_settings(location.address, location.access.client_options)
+            web_settings(location.address, location.access.library_options)
         else:
             make_client(location)
     except ShardStreamError:

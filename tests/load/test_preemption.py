@@ -40,7 +40,7 @@ def noticed(rank: int, folder: Path) -> list[bool]:
                 groups = {os.getpgid(process) for process in loader._iterator.pids}
         before = preemption.agreed()
         if rank == 1:
-            signal.raise_signal(signal.SIGTERM)
+            os.kill(os.getpid(), signal.SIGTERM)
         return [os.getpgrp() in groups, before, until_agreed(preemption)]
 
 
@@ -52,7 +52,7 @@ def test_afterwards_everything_is_as_before(folder: Path) -> None:
     handler, mask = signal.getsignal(signal.SIGTERM), signal.pthread_sigmask(signal.SIG_BLOCK, ())
     loader = ss.Loader(ss.ShardDataset(folder, fields=["cls"]), num_workers=0, worker_init_fn=print)
     with ss.Preemption() as preemption:
-        signal.raise_signal(signal.SIGTERM)
+        os.kill(os.getpid(), signal.SIGTERM)
         assert until_agreed(preemption)
         assert loader.worker_init_fn is print
     assert signal.getsignal(signal.SIGTERM) is handler
@@ -72,7 +72,7 @@ def test_what_was_noted_once_stays_noted_though_another_thread_took_the_signal(
     try:
         for _ in range(5000):
             with ss.Preemption() as preemption:
-                signal.raise_signal(signal.SIGTERM)
+                os.kill(os.getpid(), signal.SIGTERM)
                 assert until_agreed(preemption)
     finally:
         ended.set()

@@ -175,7 +175,7 @@ def _begun(tmp_path: Path, to: str) -> None:
 
 KILLED = """
 import os, sys
-from shardstream.pack.export import export, files
+from shardstream.pack.export import export
 from shardstream.pack.output.commits import Pending
 commit, left = Pending.commit, [int(sys.argv[4])]
 def commit_or_die(pending):

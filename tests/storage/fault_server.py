@@ -180,15 +180,15 @@ class Connection(threading.Thread):
         if asked.get("expect"):
             asked.set("Expect", None)
             self.client.sock.sendall(b"HTTP/1.1 100 Continue\r\n\r\n")
+        self.asked, self.entry = asked, dict[str, Any]()
         self.sent = self.passed = self.status = 0
-        self.entry: dict[str, Any] = {}
         try:
             self.answer(asked, faults)
         finally:
-            self.note(asked)
+            self.note()
         return True
 
-    def note(self, asked: Head) -> None:
+    def note(self) -> None:
         """Write down how far the request came: before anything of the answer goes out, or whoever has the whole answer
         could read a log without it.
         """
@@ -196,7 +196,7 @@ class Connection(threading.Thread):
         with state.lock:
             if not self.entry and len(state.log) < _LOGGED:
                 state.log.append(self.entry)
-            self.entry.update(method=asked.method, target=asked.target, range=asked.get("range"))
+            self.entry.update(method=self.asked.method, target=self.asked.target, range=self.asked.get("range"))
             self.entry.update(status=self.status, body=self.passed, sent=self.sent)
 
     def answer(self, asked: Head, faults: dict[str, dict[str, Any]]) -> None:
@@ -265,7 +265,7 @@ class Connection(threading.Thread):
         told = Head(f"HTTP/1.1 {status} Fault".encode())
         for name, value in {"Content-Length": str(len(body.encode())), **(headers or {})}.items():
             told.set(name, value)
-        self.note(asked)
+        self.note()
         self.client.sock.sendall(bytes(told) + (b"" if asked.method == "HEAD" else body.encode()))
 
     def pass_answer(self, asked: Head, told: Head, faults: dict[str, dict[str, Any]]) -> None:
@@ -281,24 +281,24 @@ class Connection(threading.Thread):
         if length and "short length" in faults:
             drop = faults["short length"]["by"]
             told.set("Content-Length", str(length - drop))
-        self.note(asked)
+        self.note()
         self.client.sock.sendall(bytes(told))
         if not empty and (told.get("transfer-encoding") or "").lower() == "chunked":
             assert self.server is not None
             body = self.server.chunked()
-            self.count(asked, len(body))
+            self.count(len(body))
             self.client.sock.sendall(body)
-        self.pass_body(asked, length - drop, faults)
+        self.pass_body(length - drop, faults)
         if drop:  # what is left on the way from the server belongs to nobody
             raise Cut(hard=False)
 
-    def count(self, asked: Head, body: int) -> None:
+    def count(self, body: int) -> None:
         """Bytes of the body that go out next."""
         self.passed += body
         self.proxy.state.passed(body=body)
-        self.note(asked)
+        self.note()
 
-    def pass_body(self, asked: Head, length: int, faults: dict[str, dict[str, Any]]) -> None:
+    def pass_body(self, length: int, faults: dict[str, dict[str, Any]]) -> None:
         ends = {
             name: faults[f"{name} in body"]["after"]
             for name in ("reset", "close", "stall")
@@ -318,7 +318,7 @@ class Connection(threading.Thread):
                 changed = bytearray(piece)
                 changed[flip - self.passed] ^= 0xFF
                 piece = memoryview(changed)
-            self.count(asked, len(piece))
+            self.count(len(piece))
             self.client.sock.sendall(piece)
             if rate:
                 time.sleep(max(0.0, began + self.passed / rate - time.monotonic()))

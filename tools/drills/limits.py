@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import os
 import resource
 import shutil
@@ -16,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import shardstream as ss
+from drills.named import asked, problems_of
 from drills.writing import Verb, make_data, tree, verbs_on
 from shardstream.testing import make_dataset
 
@@ -282,23 +282,8 @@ LIMITS = ("no_case", "slow_disk", "full_disk", "small_shm", "full_shm", "few_fil
 
 def main() -> int:
     """Exit status."""
-    parser = argparse.ArgumentParser()
-    parser.add_argument("folder", type=Path)
-    parser.add_argument("--only", default="", help="names of limits, separated by commas; default: all")
-    given = parser.parse_args()
-    folder: Path = given.folder.resolve()
-    shutil.rmtree(folder, ignore_errors=True)
-    folder.mkdir(parents=True)
-    count = 0
-    limits = Limits(folder)
-    for name in LIMITS:
-        if given.only and name not in given.only.split(","):
-            continue
-        problems = list(getattr(limits, name)())
-        count += len(problems)
-        print(f"{name}: {getattr(limits, name).__doc__} {len(problems)} problems", flush=True)
-        for one in problems:
-            print(f"  {one}", flush=True)
+    folder, names = asked(LIMITS)
+    count = problems_of(Limits(folder), names)
     if not count:
         shutil.rmtree(folder)
     return bool(count)

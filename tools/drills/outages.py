@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import json
 import os
 import shutil
@@ -20,6 +19,7 @@ import numpy as np
 import xxhash
 
 import shardstream as ss
+from drills.named import asked, problems_of
 from drills.processes.blows import end
 from tests.storage.faults import FaultProxy
 from tests.storage.places import S3Place, make_buckets, s3_client
@@ -175,7 +175,7 @@ class Outages:
         self.folder, self.place, self.proxy = folder, place, proxy
         self.direct = {**place.options, "endpoint": f"http://{proxy.upstream}"}
 
-    def _passes(self, name: str, begin: Callable[[], None], finish: Callable[[], None], **options: Any) -> Problems:
+    def _passes(self, name: str, begin: Callable[[], object], finish: Callable[[], object], **options: Any) -> Problems:
         """An outage that ends, in the middle of an epoch; then one that outlasts patience, and a run after it."""
         run = Run(self.place, self.folder / name, **options)
         run.gets_to(SAMPLES // 2)
@@ -226,7 +226,7 @@ class Outages:
             self.proxy.down()  # connections that are open need no name
             self.proxy.up()
 
-        yield from self._passes("no name", forget, lambda: void(hosts.write_text(known)), **options)
+        yield from self._passes("no name", forget, lambda: hosts.write_text(known), **options)
 
     def expired(self) -> Problems:
         """Credentials expire: once, then for ever."""
@@ -287,23 +287,12 @@ class Outages:
         return [one["Key"].removeprefix(f"{place.name}/") for one in listed]
 
 
-def void(_: object) -> None:
-    """Nothing."""
-
-
 OUTAGES = ("storm", "down", "silence", "no_name", "expired", "rewritten", "deleted")
 
 
 def main() -> int:
     """Exit status."""
-    parser = argparse.ArgumentParser()
-    parser.add_argument("folder", type=Path)
-    parser.add_argument("--only", default="", help="names of outages, separated by commas; default: all")
-    given = parser.parse_args()
-    folder: Path = given.folder.resolve()
-    shutil.rmtree(folder, ignore_errors=True)
-    folder.mkdir(parents=True)
-    count = 0
+    folder, names = asked(OUTAGES)
     with ExitStack() as stack:
         server = Server("weed", folder / "weed")
         server.start()
@@ -314,15 +303,7 @@ def main() -> int:
         place = S3Place(server.url, client)
         write(place, 0)
         place.options["endpoint"] = proxy.url
-        outages = Outages(folder, place, proxy)
-        for name in OUTAGES:
-            if given.only and name not in given.only.split(","):
-                continue
-            problems = list(getattr(outages, name)())
-            count += len(problems)
-            print(f"{name}: {getattr(outages, name).__doc__} {len(problems)} problems", flush=True)
-            for one in problems:
-                print(f"  {one}", flush=True)
+        count = problems_of(Outages(folder, place, proxy), names)
     if not count:
         shutil.rmtree(folder)
     return bool(count)

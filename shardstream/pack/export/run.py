@@ -5,13 +5,14 @@ from __future__ import annotations
 import json
 import os
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias, get_args
 
 from numpy.typing import NDArray
 
 from shardstream.dataset.dataset_rows import DatasetRows
+from shardstream.dataset.opened import OpenedDataset
 from shardstream.errors import DestinationError, UsageError
 from shardstream.pack.execution.jobs import Jobs
 from shardstream.pack.execution.workers import check_workers, run_local, worker_count
@@ -141,8 +142,7 @@ def export(
         remove_folder(place, store, FOLDER)  # of a run that died just after it was complete
         return ExportReport(store.url, manifest.samples, manifest.samples, 0, time.monotonic() - started)
     store.sweep()  # of a run that was killed, be it before it left anything else
-    rows = DatasetRows(dataset, ())
-    target.check(store, lambda: (key for shard in range(manifest.shards) for key in rows.index(shard).keys))
+    target.check(store, lambda: _keys(dataset))
     if state is None:
         _write_state(store, identity, complete=False)
     shared = Export(dataset.address, manifest.fingerprint, place, target, jpeg == "original", again=state is not None)
@@ -152,6 +152,12 @@ def export(
     _write_state(store, identity, complete=True)
     remove_folder(place, store, FOLDER)
     return ExportReport(store.url, manifest.samples, kept, total.bytes, time.monotonic() - started)
+
+
+def _keys(dataset: OpenedDataset) -> Iterator[str]:
+    rows = DatasetRows(dataset, ())
+    for shard in range(dataset.manifest.shards):
+        yield from rows.index(shard).keys
 
 
 def _check_compression(to: ExportFormat, compression: Compression | None) -> None:

@@ -39,7 +39,7 @@ class Access:
     same_host: bool = False
 
     @property
-    def client_options(self) -> dict[str, Any]:
+    def library_options(self) -> dict[str, Any]:
         """Those that are for the library that speaks to the store."""
         return {name: value for name, value in self.options.items() if name != _PATIENCE}
 

@@ -47,7 +47,7 @@ def check(location: Location) -> None:
         MissingExtraError: A package is not installed.
     """
     _class_of(protocol_of(location.address), location.url)
-    file_system_of(location.address, location.access.client_options, os.environ)
+    file_system_of(location.address, location.access.library_options, os.environ)
 
 
 _EXTRAS = ("s3fs", "adlfs", "gcsfs")
@@ -93,7 +93,7 @@ class FsspecClient(Client):
         self._sending: Any = None
         self._protocol = protocol_of(location.address)
         arguments, self._root, self._query = file_system_of(
-            location.address, location.access.client_options, os.environ
+            location.address, location.access.library_options, os.environ
         )
         # fsspec keeps instances by their arguments, so that data sets of one bucket share connections.
         self._arguments = arguments | {"use_listings_cache": False}

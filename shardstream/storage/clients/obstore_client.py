@@ -39,7 +39,7 @@ def settings_of(location: Location, environment: Mapping[str, str] = os.environ)
         AccessError: No credentials.
         MissingExtraError: Credentials that need a package which is not installed.
     """
-    address, options = location.address, location.access.client_options
+    address, options = location.address, location.access.library_options
     if address.kind == "http":
         return web_settings(address, options)
     make = {"s3": s3_settings, "azure": azure_settings, "gcs": gcs_settings}[address.kind]
