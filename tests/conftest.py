@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import signal
 import sys
+from collections import Counter
 from collections.abc import Generator, Iterator
 from importlib.machinery import PathFinder
 from pathlib import Path
@@ -89,14 +91,31 @@ def pytest_runtest_makereport(
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     full = config.getoption("--full")
+    of_a_test = Counter[str]()
     for item in items:
-        if item.get_closest_marker("full") and not full:
+        if not full and (item.get_closest_marker("full") or _is_left_out(item, of_a_test)):
             item.add_marker(pytest.mark.skip(reason="takes long; run with --full"))
         if item.get_closest_marker("gpu"):
             # Torch says of much that it does on a device that it is new, or slow: that is no failure of ours.
             item.add_marker(pytest.mark.filterwarnings("default"))
             if not _has_gpu():
                 item.add_marker(pytest.mark.skip(reason="needs a CUDA device"))
+
+
+def pytest_collection_finish() -> None:
+    """What all tests have in common is looked through once, not by every collection of garbage from now on."""
+    gc.collect()
+    gc.freeze()
+
+
+def _is_left_out(item: pytest.Item, of_a_test: Counter[str]) -> bool:
+    """Of a test marked ``one_in(n)`` the first set of parameters runs, and each nth one after it."""
+    marker = item.get_closest_marker("one_in")
+    if marker is None:
+        return False
+    test = item.nodeid.partition("[")[0]
+    of_a_test[test] += 1
+    return (of_a_test[test] - 1) % marker.args[0] != 0
 
 
 def _has_gpu() -> bool:

@@ -82,14 +82,14 @@ def until(process: int, enough: Callable[[list[RunSeen]], bool]) -> list[RunSeen
     raise AssertionError(runs)
 
 
-def stages(runs: list[RunSeen]) -> list[str]:
-    return [worker.stage for run in runs for worker in run.workers]
+def keys(runs: list[RunSeen]) -> list[str]:
+    return [worker.key for run in runs for worker in run.workers]
 
 
 def test_ranks_that_a_process_launched_and_the_sample_that_each_is_at(tmp_path: Path) -> None:
     folder = write_dataset(tmp_path / "d", numbered([10, 50]))
     with running(launch, str(folder), 1) as alone:
-        (run,) = until(alone, lambda runs: stages(runs) == ["transform"])
+        (run,) = until(alone, lambda runs: keys(runs) == ["k000013"])
         once = CliRunner().invoke(app, ["top", str(alone), "--once"])
         as_json = CliRunner().invoke(app, ["top", str(alone), "--json"])
     assert (run.rank, run.world_size, run.num_workers, run.urls) == (0, 1, 1, (str(folder),))

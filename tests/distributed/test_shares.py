@@ -38,6 +38,7 @@ def epochs(rank: int, folder: Path, options: dict[str, Any], loader_options: dic
     return out
 
 
+@pytest.mark.one_in(5)
 @pytest.mark.parametrize("shuffle", [False, True])
 @pytest.mark.parametrize("tail", ["drop", "pad", "exact"])
 def test_equal_steps_and_every_sample_once(folder: Path, tmp_path: Path, tail: str, shuffle: bool) -> None:
@@ -61,6 +62,7 @@ def test_exact_ends_earlier_on_later_ranks_and_is_complete(folder: Path, tmp_pat
     assert sorted(i for (epoch,) in ranks for ids, _ in epoch for i in ids) == list(range(SAMPLES))
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("method", ["spawn", pytest.param("forkserver", marks=pytest.mark.full)])
 def test_workers_that_do_not_fork_know_their_rank(folder: Path, tmp_path: Path, method: str) -> None:
     """They have no process group, and here no RANK in the environment either."""
@@ -118,6 +120,7 @@ def abandon(rank: int, folder: Path, persistent: bool) -> list[int]:
     return [i for batch in loader for i in batch["id"].tolist()]
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize("persistent", [False, True])
 def test_abandoned_iterators_do_not_hang_the_next(folder: Path, tmp_path: Path, persistent: bool) -> None:
     options = {"shuffle": True, "batch_size": 16, "seed": 2}

@@ -73,6 +73,7 @@ RUNS: dict[str, Callable[[Any], Any]] = {
 }
 
 
+@pytest.mark.one_in(4)
 @pytest.mark.parametrize("name", RUNS)
 @takes
 def test_each_epoch_is_another_one(folder: Path, name: str, take: Any) -> None:
@@ -81,6 +82,7 @@ def test_each_epoch_is_another_one(folder: Path, name: str, take: Any) -> None:
     assert source.epoch == 3
 
 
+@pytest.mark.one_in(5)
 @pytest.mark.parametrize("name", ["itself", "Loader", "Loader, 2 workers", "DevicePrefetcher"])
 @pytest.mark.parametrize("tail", ["drop", "exact", "pad"])
 @pytest.mark.parametrize("batch_size", [16, None])
@@ -218,6 +220,7 @@ def below(limit: int, sample: dict[str, Any]) -> dict[str, Any] | None:
     return sample if sample["id"] < limit else None
 
 
+@pytest.mark.one_in(4)
 @pytest.mark.parametrize("name", ["itself", "Loader", "Loader, 2 workers", "DevicePrefetcher", "DataLoader"])
 @pytest.mark.parametrize("kept", [1, 63, 64, 65, 130, 259])
 def test_the_last_sample_that_there_is_ends_the_epoch(folder: Path, name: str, kept: int) -> None:

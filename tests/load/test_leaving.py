@@ -150,6 +150,7 @@ def test_a_receiver_says_what_it_waits_for(held: Held, caplog: pytest.LogCapture
 # ------------------------------------------------------------------------------------------------------------ workers
 
 
+@pytest.mark.one_in(3)
 @pytest.mark.parametrize("persistent", [True, False])
 @pytest.mark.parametrize("ahead", [True, False])
 def test_a_new_iteration_does_not_wait_for_workers_that_hang(
@@ -263,6 +264,7 @@ def once(where: Path, sample: dict[str, Any]) -> dict[str, Any]:
     return sample
 
 
+@pytest.mark.one_in(3)
 @pytest.mark.parametrize("persistent", [True, False])
 @pytest.mark.parametrize("ahead", [True, False])
 def test_after_a_death_the_loader_goes_on_with_new_workers(

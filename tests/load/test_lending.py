@@ -280,6 +280,7 @@ def received(tensor: torch.Tensor, pool: SharedSlabPool) -> torch.Tensor:
     return function(*arguments)
 
 
+@pytest.mark.full
 def test_more_batches_are_kept_than_files_may_be_open(wide: Path) -> None:
     program = (
         "import resource, shardstream as ss\n"

@@ -47,6 +47,7 @@ def reference(photos: Path, epoch: int) -> list[tuple[list[int], bytes]]:
     return flatten(dataset)
 
 
+@pytest.mark.one_in(3)
 @pytest.mark.parametrize("num_workers", [0, 1, 2, 4, 8])
 def test_augmented_batches_are_the_same_with_any_usual_number_of_workers(photos: Path, num_workers: int) -> None:
     dataset = ss.ShardDataset(photos, fields=CROP, shuffle=True, seed=3)

@@ -54,6 +54,7 @@ class TestLoaderWithNewWorkersEachEpoch(ResumingContract):
         return Run(ss.Loader(source, num_workers=3, persistent_workers=False))
 
 
+@pytest.mark.full
 class TestLoaderOfLists(ResumingContract):
     def run(self, source):
         return Run(ss.Loader(source, num_workers=2, collate_fn=numbers))
@@ -105,6 +106,7 @@ class TestStatefulDataLoader(StatefulContract):
         return StatefulRun(StatefulDataLoader(source, batch_size=None, num_workers=0))
 
 
+@pytest.mark.full
 class TestStatefulDataLoaderOfSamples(StatefulContract):
     batch_size = None
     ends_late = True

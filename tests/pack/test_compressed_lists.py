@@ -6,6 +6,7 @@ import bz2
 import gzip
 import lzma
 import os
+import struct
 import subprocess
 import sys
 import zlib
@@ -171,8 +172,13 @@ def test_without_the_package_for_zstd(tmp_path: Path, monkeypatch: pytest.Monkey
 
 
 def repeated_gzip(piece: bytes, count: int) -> bytes:
-    one = zlib.compressobj(9, wbits=31)
-    return b"".join([*(one.compress(piece) for _ in range(count)), one.flush()])
+    """One member. After a full flush a piece becomes the bytes that it became before, so only two are compressed."""
+    one, crc = zlib.compressobj(9, wbits=-15), 0
+    first, other = (one.compress(piece) + one.flush(zlib.Z_FULL_FLUSH) for _ in range(2))
+    for _ in range(count):
+        crc = zlib.crc32(piece, crc)
+    head = gzip.compress(b"")[:10]
+    return head + first + other * (count - 1) + one.flush() + struct.pack("<II", crc, len(piece) * count % 2**32)
 
 
 BOMBS: dict[str, Callable[[int], bytes]] = {

@@ -66,6 +66,7 @@ def check_end(out: Path, whole: dict[str, bytes], again: Callable[[], object]) -
         path.unlink()
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize(("format", "suffix"), [("tar", ".tar"), ("record", ".rec")])
 def test_a_writer_that_is_killed(tmp_path: Path, format: str, suffix: str) -> None:
     out = tmp_path / "out"

@@ -105,6 +105,7 @@ def test_from_a_folder_to_a_store(verb: Verb, local: Path, s3: S3Place) -> None:
     assert verb(local, s3 / "own", dest_options=s3.options).samples == 5
 
 
+@pytest.mark.one_in(2)
 @VERBS
 def test_from_a_store_to_another_with_two_sets_of_keys(verb: Verb, stored: str, s3: S3Place, far: S3Place) -> None:
     assert verb(stored, far / "out", source_options=s3.reader, dest_options=far.options).samples == 5

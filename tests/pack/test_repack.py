@@ -41,6 +41,7 @@ def packed(tmp_path: Path) -> Path:
     return tmp_path / "in"
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize("workers", [pytest.param(0, marks=pytest.mark.full), 2])
 def test_there_and_back(packed: Path, tmp_path: Path, workers: int) -> None:
     tar = repack(packed, tmp_path / "tar", format="tar", shard_size="90kB", shuffle=True, seed=3, workers=workers)

@@ -84,6 +84,7 @@ def source(tmp_path: Path) -> Path:
     return photo_list(tmp_path / "in", 60)
 
 
+@pytest.mark.one_in(3)
 @pytest.mark.parametrize("transport", ["obstore", "fsspec"])
 def test_the_objects_are_the_files_of_a_local_run(place: S3Place, source: Path, tmp_path: Path, transport: Any) -> None:
     local = pack(source, tmp_path / "out", shard_size=SMALL, workers=0)
@@ -329,6 +330,7 @@ def command(place: S3Place, source: Path) -> list[str]:
     return [*program, "--workers", "2", "--shard-size", "20kB", "-q"]
 
 
+@pytest.mark.full
 def test_a_run_that_is_killed_can_be_done_again(s3: S3Place, tmp_path: Path) -> None:
     source = photo_list(tmp_path / "in", 900)
     pack(source, tmp_path / "whole", shard_size="20kB", workers=0)
@@ -345,6 +347,7 @@ def test_a_run_that_is_killed_can_be_done_again(s3: S3Place, tmp_path: Path) -> 
     assert stored(s3) == tree(tmp_path / "whole")
 
 
+@pytest.mark.full
 def test_an_interrupt_leaves_what_is_finished(s3: S3Place, tmp_path: Path) -> None:
     source = photo_list(tmp_path / "in", 900)
     environment = os.environ | s3.environment

@@ -193,6 +193,7 @@ def long_list(folder: Path, lines: int, share: float) -> Path:
     return path
 
 
+@pytest.mark.one_in(3)
 @pytest.mark.parametrize("share", [0.0, 0.25, 0.99])
 def test_lists_of_which_much_is_missing(tmp_path: Path, share: float) -> None:
     lines = 12_000
@@ -212,6 +213,7 @@ def test_lists_of_which_much_is_missing(tmp_path: Path, share: float) -> None:
         assert dict(report.reasons) == {"there is no such file": report.rejects}
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize("share", [0.25, 0.99])
 def test_repack_and_export_where_much_is_rejected(helpers: ModuleType, tmp_path: Path, share: float) -> None:
     with ShardWriter(tmp_path / "in", format="record", shard_size="200kB") as writer:
@@ -243,6 +245,7 @@ class Sizes:
         monkeypatch.setattr(ParentEnd, "put", counted)
 
 
+@pytest.mark.full
 def test_a_task_of_a_local_worker_is_a_number(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     sizes = Sizes(monkeypatch)
     source = long_list(tmp_path / "in", 3000, 0.5)

@@ -36,7 +36,8 @@ import pytest
 from ..storage.places import Place
 
 ROOT = Path(__file__).resolve().parents[2]
-LONG = ("storage", "clusters", "s3", "azure", "backends")  # they start stores, ranks, many interpreters
+# They start stores, ranks, many interpreters.
+LONG = ("storage", "clusters", "s3", "azure", "backends", "packing", "view", "bench", "migrate")
 FORKSERVER = ("decoding",)  # in CI: it has callables, and a loader; the others with --full
 DOCUMENTS = sorted([*ROOT.glob("README.md"), *(ROOT / "docs").rglob("*.md")])
 FENCE = re.compile(r"^(?P<indent> *)```(?P<kind>\w*)[^\n]*\n(?P<body>.*?)^(?P=indent)```\s*$", re.MULTILINE | re.DOTALL)

@@ -55,8 +55,9 @@ def required() -> Iterator[tuple[str, str | None, str]]:
 
 def test_extras_named_by_the_code_are_declared_and_bring_the_module() -> None:
     distributions = packages_distributions()
-    assert list(required()), "nothing was found to check"
-    for place, module, extra in required():
+    found = list(required())
+    assert found, "nothing was found to check"
+    for place, module, extra in found:
         assert extra in EXTRAS, f"{place}: no extra is called {extra!r}"
         if module is None:
             continue

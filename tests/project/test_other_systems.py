@@ -6,6 +6,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 # None of the modules `fcntl` and `resource`, no files below /proc, no `posix_fallocate`.
 BLOCKED = """
 import builtins, importlib, io, os, pkgutil, sys, torch
@@ -60,6 +62,7 @@ print(sys.modules["fcntl"], sys.modules["resource"])
 """
 
 
+@pytest.mark.full
 def test_without_locks_limits_and_proc(tmp_path: Path) -> None:
     program = [sys.executable, "-c", "\n".join((BLOCKED, LOCAL, SWEEP, CACHE, MODULES))]
     done = subprocess.run(program, cwd=tmp_path, capture_output=True, text=True, timeout=300, check=False)

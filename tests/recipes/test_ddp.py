@@ -28,6 +28,7 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return out
 
 
+@pytest.mark.full
 def test_killed_and_gone_on_with_by_one_rank(data: Path, tmp_path: Path) -> None:
     recipe = Recipe("ddp", workers=(1, 0), ranks=(2, 1))
     arguments = [str(data), "--checkpoint", str(tmp_path / "run.pt")]

@@ -82,6 +82,7 @@ def test_a_store_that_never_lists_is_given_up() -> None:
         list(store.list())
 
 
+@pytest.mark.full
 def test_pages_of_a_real_store_that_fail_are_asked_for_again(s3, s3_server) -> None:
     """A thousand objects a page. What has come is not asked for a second time."""
     names = [f"deep/{number:05}" for number in range(2100)]

@@ -128,6 +128,7 @@ class Interrupt:
                 raise KeyboardInterrupt
 
 
+@pytest.mark.one_in(3)
 @pytest.mark.parametrize(
     "act",
     [

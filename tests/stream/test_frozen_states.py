@@ -28,6 +28,7 @@ frozen_states = pytest.mark.parametrize(
 versions = pytest.mark.parametrize("version", FROZEN)
 
 
+@pytest.mark.one_in(4)
 @frozen_states
 def test_a_state_goes_on_with_its_version(version: int, name: str) -> None:
     frozen = FROZEN[version][name]
@@ -38,6 +39,7 @@ def test_a_state_goes_on_with_its_version(version: int, name: str) -> None:
         assert what_follows(SOURCES[frozen["source"]], state, *shape) == following["epochs"]
 
 
+@pytest.mark.one_in(4)
 @frozen_states
 def test_what_goes_on_from_a_version_says_so(version: int, name: str) -> None:
     """In the states that it saves in its turn: before its first batch, after it, and in the epoch that follows."""

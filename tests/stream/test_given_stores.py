@@ -125,6 +125,7 @@ def test_one_replica_in_place_of_a_list_is_an_error_of_its_own(tmp_path, wrong: 
             verb(tmp_path / "folder", replicas=wrong)
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize("context", ["fork", "spawn"])
 def test_workers_have_it_too(context: str) -> None:
     store = fill(Memory())

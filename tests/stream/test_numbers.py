@@ -316,6 +316,7 @@ def test_the_common_dtype_is_the_narrowest_that_holds_both(one: str, other: str)
     assert found == common_dtype([np.dtype(other), np.dtype(one)])
 
 
+@pytest.mark.one_in(5)
 @pytest.mark.parametrize(("one", "other"), [*itertools.combinations(SCALAR_TYPES, 2)])
 def test_unlike_sources_come_in_a_common_dtype_or_are_refused(folder: Folder, one: str, other: str) -> None:
     common = common_dtype([np.dtype(one), np.dtype(other)])

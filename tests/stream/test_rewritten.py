@@ -110,6 +110,7 @@ def where(request) -> tuple[Place, str]:
     return request.getfixturevalue(request.param[0]), request.param[1]
 
 
+@pytest.mark.one_in(5)
 @pytest.mark.parametrize("cached", [False, True])
 def test_objects_written_again_with_the_same_bytes_cost_a_read(where, cached, folder, tmp_path) -> None:
     place, transport = where

@@ -100,6 +100,7 @@ def test_workers_of_every_start_method_after_the_parent_has_read(method, folder,
     assert stats["cache_hit_bytes"] > 0
 
 
+@pytest.mark.full
 def test_workers_read_no_manifest_of_their_own(folder, web, proxy) -> None:
     upload(folder, web)
     url = web.url().replace(web.endpoint, proxy.url)

@@ -130,6 +130,7 @@ def test_damage_on_the_way_into_a_cache_is_fetched_again(store, tmp_path) -> Non
 # ------------------------------------------------------------------------------------------------- as users train
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize("context", ["fork", "spawn"])
 def test_worker_processes_read_it(store, context) -> None:
     store.fail("reset", "shard-*", times=2)

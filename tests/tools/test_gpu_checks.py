@@ -54,6 +54,7 @@ def results(path: Path) -> dict[str, dict[str, Any]]:
     return {one["part"]: one for one in json.loads(path.read_text())["results"]}
 
 
+@pytest.mark.full
 def test_parts_add_to_the_report(carried: Path, tmp_path: Path) -> None:
     where = tmp_path / "deep" / "report.json"
     for parts in ("machine,ahead", "kinds"):

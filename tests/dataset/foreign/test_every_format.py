@@ -124,6 +124,7 @@ def test_values_are_those_that_were_written(number: int, make: Any) -> None:
     assert keyed(iter(samples)) == list(found.samples.items())
 
 
+@pytest.mark.one_in(5)
 @pytest.mark.parametrize("place", ["memory", pytest.param("folder", marks=full)])
 def test_with_workers_stored_and_shuffled(made: Made, place: str) -> None:
     url = made.folder if place == "folder" else made.in_memory()
@@ -146,6 +147,7 @@ def test_over_a_network_without_and_with_a_cache(made: Made, tmp_path: Path) -> 
     assert read_in[1] < read_in[0], read_in  # files that describe others are read again
 
 
+@pytest.mark.one_in(4)
 @pytest.mark.parametrize(("first", "then"), [(2, 0), pytest.param(0, 2, marks=full), pytest.param(2, 1, marks=full)])
 def test_resumed_elsewhere_with_other_workers(made: Made, first: int, then: int) -> None:
     loader = ss.Loader(

@@ -26,6 +26,7 @@ def plain(values: dict[str, Any]) -> dict[str, Any]:
     return {name: one.tolist() if isinstance(one, np.ndarray) else one for name, one in values.items()}
 
 
+@pytest.mark.one_in(5)
 @pytest.mark.parametrize("codec", [None, "lz4", "zstd"])
 @pytest.mark.parametrize("stream", [False, True])
 @pytest.mark.parametrize("rows", [7, pytest.param(1000, marks=pytest.mark.full)])

@@ -134,6 +134,7 @@ def check(store: MemoryStore, table: pa.Table) -> None:
         assert {name: plain(value) for name, value in values.items()} == sample
 
 
+@pytest.mark.one_in(5)
 @pytest.mark.parametrize("compression", COMPRESSIONS)
 @pytest.mark.parametrize("version", ["1.0", "2.0"])
 @pytest.mark.parametrize("dictionary", [False, True])

@@ -150,6 +150,7 @@ def ours(path: Path) -> bool:
     return info.st_uid == os.getuid() and (path.is_dir() or path.is_file()) and not path.is_symlink()
 
 
+@pytest.mark.one_in(4)
 @pytest.mark.parametrize("plant", [*PLANTS, *(pytest.param(one, marks=needs_root) for one in STRANGE)])
 def test_whatever_lies_under_a_name_that_a_cache_uses(world, data, tmp_path, plant, caplog) -> None:
     victim = Victim(tmp_path)

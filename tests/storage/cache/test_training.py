@@ -67,6 +67,7 @@ def epoch(loader, between=lambda: None) -> Iterator[str]:
             yield key
 
 
+@pytest.mark.one_in(3)
 @pytest.mark.parametrize("workers", [0, 2])
 @pytest.mark.parametrize("damage", [flipped, map_flipped, cut, emptied, removed])
 def test_damage_between_epochs_and_in_the_middle_of_one(url, tmp_path, damage, workers) -> None:
