@@ -159,7 +159,7 @@ def count(samples: list[dict[str, Any]]) -> dict[str, Any]:
 
 def test_collate_fn_gets_the_samples_of_a_batch(photos: Path) -> None:
     dataset = ss.ShardDataset(photos, fields=["id"], transform=square)
-    batches = list(ss.Loader(dataset, batch_size=128, num_workers=2, collate_fn=count, multiprocessing_context="spawn"))
+    batches = list(ss.Loader(dataset, batch_size=128, num_workers=2, collate_fn=count))
     assert [batch["n"] for batch in batches] == [128, 128, 44]
     assert batches[1]["ids"] == [n * n for n in range(128, 256)]
 

@@ -68,6 +68,7 @@ class TestLoaderOfCollatedSamples(ResumingContract):
         return Run(ss.Loader(source, num_workers=0, collate_fn=number))
 
 
+@pytest.mark.full
 class TestDataLoader(ResumingContract):
     def run(self, source):
         return CountingRun(DataLoader(source, batch_size=None, num_workers=2))

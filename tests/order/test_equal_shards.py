@@ -64,7 +64,7 @@ def test_version_1_lets_each_rank_keep_its_rows():
     assert co_batch_ratio(run) > 4
 
 
-@pytest.mark.one_in(2)
+@pytest.mark.full
 @pytest.mark.parametrize("by", ["samples", "batches"])
 def test_ranks_of_a_mixture_exchange_the_samples_of_a_source(by: MixBy):
     """Two sources of which each has as many samples as an epoch takes from it."""

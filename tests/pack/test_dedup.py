@@ -38,6 +38,7 @@ def source(tmp_path: Path) -> Path:
 COPIES = {10: 0, 20: 0, 30: 0, 40: 0, 50: 0, 33: 32, 7: 5}
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize("workers", [pytest.param(0, marks=pytest.mark.full), 2])
 def test_of_equal_samples_the_first_stays(source: Path, tmp_path: Path, workers: int) -> None:
     report = run_pack(source, tmp_path / "out", PackOptions(shard_size=SMALL, dedup=True), workers=workers)

@@ -74,6 +74,7 @@ def photos(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
     return root / "in", root / "ds"
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize("workers", [pytest.param(0, marks=pytest.mark.full), 2])
 def test_photographs_are_those_that_were_packed(photos: tuple[Path, Path], tmp_path: Path, workers: int) -> None:
     source, dataset = photos
@@ -121,6 +122,7 @@ def test_files_hold_every_value(folder: Path, tmp_path: Path) -> None:
     assert rows["folder.x/000"]["raw"] == "folder.x/000.raw"
 
 
+@pytest.mark.full
 def test_webdataset_reads_its_shards(folder: Path, tmp_path: Path) -> None:
     export(folder, tmp_path, to="webdataset", workers=2)
     shards = sorted(tmp_path.glob("*.tar"))

@@ -37,7 +37,7 @@ from ..storage.places import Place
 
 ROOT = Path(__file__).resolve().parents[2]
 # They start stores, ranks, many interpreters.
-LONG = ("storage", "clusters", "s3", "azure", "backends", "packing", "view", "bench", "migrate")
+LONG = ("storage", "clusters", "s3", "azure", "backends", "packing", "view", "bench", "migrate", "foreign", "doctor")
 FORKSERVER = ("decoding",)  # in CI: it has callables, and a loader; the others with --full
 DOCUMENTS = sorted([*ROOT.glob("README.md"), *(ROOT / "docs").rglob("*.md")])
 FENCE = re.compile(r"^(?P<indent> *)```(?P<kind>\w*)[^\n]*\n(?P<body>.*?)^(?P=indent)```\s*$", re.MULTILINE | re.DOTALL)

@@ -51,6 +51,7 @@ def shades(loader: Any, name: str = "jpg") -> set[int]:
     return {int(shade) for batch in loader for shade in torch.unique(batch[name])}
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize("method", ["fork", "spawn"])
 def test_workers_have_the_data_sets_backend(photos: Path, method: str) -> None:
     fields = {

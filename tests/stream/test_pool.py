@@ -92,6 +92,7 @@ def test_whatever_part_of_a_batch_is_kept_stays_as_it_was(photos: Path, seed: in
     assert all(np.asarray(part).tobytes() == before for part, before in kept)
 
 
+@pytest.mark.full
 @pytest.mark.usefixtures("small")
 def test_all_batches_may_be_kept(photos: Path) -> None:
     kept = [batch for _ in range(3) for batch in dataset(photos, 5)]

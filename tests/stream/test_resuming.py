@@ -60,6 +60,7 @@ class TestMixtureByBatches(TestMixture):
         return Run(source)
 
 
+@pytest.mark.full
 class TestMixtureWithWorkers(TestMixture):
     def run(self, source):
         return Run(ss.Loader(source, num_workers=2))

@@ -81,6 +81,7 @@ def test_states_go_on(folder: Path) -> None:
     assert set(next(iter(loader()))) == {"__key__", "id"}
 
 
+@pytest.mark.full
 def test_they_go_to_workers_that_do_not_fork(folder: Path) -> None:
     made = dataset(folder, exclude_keys=["k000004"]).filter({"id": lambda numbers: numbers < 9})
     made = made.map(partial(plus, 3)).rename({"id": "number"}).map(rename_back).select("id")

@@ -177,7 +177,7 @@ stages = st.lists(
 )
 
 
-@settings(max_examples=20)
+@settings(max_examples=min(20, settings.default.max_examples))
 @given(
     st.sampled_from(["weight", BALANCED]), st.none() | st.integers(60, 500), st.booleans(), st.integers(0, 3), stages
 )
@@ -236,7 +236,7 @@ def test_a_state_of_other_weights_is_refused(folder):
         first.load_state_dict(dataset().state_dict())
 
 
-@settings(max_examples=20)
+@settings(max_examples=min(20, settings.default.max_examples))
 @given(
     weights=st.sampled_from(["weight", BALANCED, {"cls": {0: 1, 1: 0, 2: 40, 4: 0}}]),
     batch_size=st.sampled_from([5, 32]),
@@ -310,7 +310,7 @@ def parts_of(folder: Path, kind: str, size: int | None) -> dict[str, tuple[ss.Sh
     return {"weighted": (weighted, 0.6), "all": (ss.ShardDataset(folder, fields=["id"]), 0.25), "other": (other, 0.15)}
 
 
-@settings(max_examples=20)
+@settings(max_examples=min(20, settings.default.max_examples))
 @given(
     st.sampled_from(["plain", "take", "split", "where", "repeat", "choose"]),
     st.sampled_from([None, 40, 500]),
@@ -365,6 +365,7 @@ def test_copies_draw_the_same(folder, how):
         assert repr(other) == repr(dataset)
 
 
+@pytest.mark.full
 def test_workers_that_are_spawned_draw_the_same(folder):
     options = {"fields": ["id"], "batch_size": 10, "shuffle": True, "tail": "exact"}
     dataset = ss.ShardDataset(folder, weights=BALANCED, **options)
