@@ -12,7 +12,7 @@ import traceback
 from collections.abc import Sequence
 from pathlib import Path
 
-from drills.processes.blows import Blow, Tally, starved, stopped, strike
+from drills.processes.blows import Blow, Tally, killed, starved, stopped, strike
 from tests.distributed.chain import Chain
 from tests.distributed.launching import Job
 from tests.processes import MARK
@@ -126,6 +126,10 @@ def _round(
     blow, pid = draws.choice(blows), draws.choice(roles[who])
     there = strike(pid, blow, draws)
     tally.rounds[f"{who} {blow.__name__}" if there else "too late"] += 1
+    if who == "torchrun" and blow is killed:  # nobody tells the ranks, which would train on beside the next run
+        tally.ends["killed"] += 1
+        job.kill()
+        return
     goes_on = who == "whoever fills the cache" or blow in (stopped, starved)
     if goes_on and _gets_further(job):
         tally.ends["it went on"] += 1
@@ -138,11 +142,12 @@ def _round(
         job.kill()
         return
     kinds = [found for found in _ERROR.findall(job.output) if found != "ChildFailedError"]
-    tally.ends[f"{who} {blow.__name__}: {kinds[0] if kinds else 'no error'}"] += 1
+    told = "WorkerError" if "WorkerError" in kinds else next(iter(kinds), "no error")  # which torch's own comes before
+    tally.ends[f"{who} {blow.__name__}: {told}"] += 1
     if not job.process.returncode:
         tally.problems.append(f"{name}: {who} {blow.__name__}, and the run ended as if nothing were\n{job.output}")
-    if who == "a worker" and kinds[:1] != ["WorkerError"]:
-        tally.problems.append(f"{name}: {who} {blow.__name__}: {kinds[:1]}\n{job.output[-1500:]}")
+    if who == "a worker" and told != "WorkerError":
+        tally.problems.append(f"{name}: {who} {blow.__name__}: {told}\n{job.output[-1500:]}")
 
 
 def _gets_further(job: Job) -> bool:
