@@ -15,12 +15,13 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import shardstream as ss
 from shardstream.errors import FieldError, UsageError
 
+from ..examples import at_most
 from ..order.reference import Shape
 from ..order.reference_weights import weighted_epoch
 from .far import from_afar
@@ -177,7 +178,7 @@ stages = st.lists(
 )
 
 
-@settings(max_examples=min(20, settings.default.max_examples))
+@at_most(20)
 @given(
     st.sampled_from(["weight", BALANCED]), st.none() | st.integers(60, 500), st.booleans(), st.integers(0, 3), stages
 )
@@ -236,7 +237,7 @@ def test_a_state_of_other_weights_is_refused(folder):
         first.load_state_dict(dataset().state_dict())
 
 
-@settings(max_examples=min(20, settings.default.max_examples))
+@at_most(20)
 @given(
     weights=st.sampled_from(["weight", BALANCED, {"cls": {0: 1, 1: 0, 2: 40, 4: 0}}]),
     batch_size=st.sampled_from([5, 32]),
@@ -310,7 +311,7 @@ def parts_of(folder: Path, kind: str, size: int | None) -> dict[str, tuple[ss.Sh
     return {"weighted": (weighted, 0.6), "all": (ss.ShardDataset(folder, fields=["id"]), 0.25), "other": (other, 0.15)}
 
 
-@settings(max_examples=min(20, settings.default.max_examples))
+@at_most(20)
 @given(
     st.sampled_from(["plain", "take", "split", "where", "repeat", "choose"]),
     st.sampled_from([None, 40, 500]),
