@@ -37,6 +37,7 @@ class Domain(IntEnum):
     TURN = 12  # how far the line of an affinity group is turned: a = its number
     DRAWS = 13  # how far the draws of epoch 0 are moved, where samples are drawn by weight
     LOOK = 14  # which samples of a data set are looked at
+    BINS = 15  # the order of the bins of a window: a = the shard's number, b = the window's
 
 
 def words(

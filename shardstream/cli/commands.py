@@ -27,6 +27,7 @@ _LEVELS = ("warning", "info", "debug")  # by how often -v is given
 PANELS = {
     "Source": ("version", "source_format", "format_options", "group", "allow_other_origins"),
     "Samples": ("key", "fields", "labels", "classes", "unknown", "transform", "dedup", "take"),
+    "Documents into bins": ("bins", "bin_field", "bin_min", "packing", "long", "pad", "token_dtype"),
     "Images": (
         "jpeg", "max_side", "quality", "strip", "damaged", "drop_damaged", "check", "max_pixels", "segment_width",
     ),

@@ -23,6 +23,9 @@ Labels = StrEnum("Labels", "INT NAME")
 Unknown = StrEnum("Unknown", "ERROR REJECT")
 Damaged = StrEnum("Damaged", "REJECT KEEP")
 Check = StrEnum("Check", "HEADER DECODE")
+Packing = StrEnum("Packing", "FIT CONCAT")
+Long = StrEnum("Long", "SPLIT REJECT TRUNCATE")
+TokenDtype = StrEnum("TokenDtype", "UINT16 UINT32")
 LogLevel = StrEnum("LogLevel", "DEBUG INFO WARNING ERROR")
 
 DatasetUrl = Annotated[str, typer.Argument(metavar="URL", help="Folder or URL of the data set.")]
@@ -124,6 +127,30 @@ class Flags:
     shard_size: Annotated[str, typer.Option(help="Size to aim for: 256MB, 256MiB, or bytes.", metavar="SIZE")]
     shuffle: Annotated[bool, typer.Option(help="Shuffle, or keep the order of the source.")]
     seed: Annotated[int, typer.Option(help="Of the shuffle.", min=0)]
+    bins: Annotated[
+        Optional[int],  # noqa: UP045
+        typer.Option(help="Make samples rows of so many tokens, of several documents each.", metavar="TOKENS", min=1),
+    ]
+    bin_field: Annotated[str, typer.Option(help="The field that holds the tokens of a document.", metavar="FIELD")]
+    bin_min: Annotated[
+        Optional[int],  # noqa: UP045
+        typer.Option(
+            help="Shortest rows that bins are read as without cutting what fits. (default: a quarter of --bins)",
+            metavar="TOKENS",
+            min=1,
+        ),
+    ]
+    packing: Annotated[
+        Packing, typer.Option(help="fit: no document is cut that fits into a bin; concat: end to end, and cut.")
+    ]
+    long: Annotated[
+        Long, typer.Option(help="Documents longer than a bin: full bins and a rest, left out, or their beginning.")
+    ]
+    pad: Annotated[int, typer.Option(help="The token that fills up a bin.", min=0, metavar="TOKEN")]
+    token_dtype: Annotated[
+        Optional[TokenDtype],  # noqa: UP045
+        typer.Option(help="uint16 or uint32, as tokens are stored. (default: uint32)"),
+    ]
     overwrite: Overwrite
     append: Annotated[
         bool, typer.Option("--append", help="Add to the data set in DEST, as new shards and its next version.")

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Container
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Literal, NamedTuple, TypeAlias
 
@@ -193,9 +193,8 @@ class Crop(Cropping):
                 f"box={self.box!r} names no field", hint="box= is the name of a stored field; pick= makes a box of it"
             )
 
-    @property
-    def beside(self) -> str | None:
-        return self.box
+    def beside(self, stored: Container[str]) -> tuple[str, ...]:
+        return (self.box,)
 
     @property
     def calls(self) -> tuple[UserCall, ...]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Container, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, ClassVar, NamedTuple, TypeAlias
@@ -78,10 +78,13 @@ class Decoder(ABC):
         """Whether values are `Cut`, which somebody else resizes; `slot` is then that of the resized image."""
         return False
 
-    @property
-    def beside(self) -> str | None:
-        """A stored field that is read beside the source (`SampleContext.value_beside`), or ``None``."""
-        return None
+    def beside(self, stored: Container[str]) -> tuple[str, ...]:
+        """The stored fields that are read beside the source (`SampleContext.value_beside`).
+
+        Args:
+            stored: What there is; what is named without being there is an error.
+        """
+        return ()
 
     @property
     def calls(self) -> tuple[UserCall, ...]:

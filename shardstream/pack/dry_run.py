@@ -17,7 +17,7 @@ from shardstream.pack.options import PackOptions
 from shardstream.pack.output.destination import Destination, check_apart
 from shardstream.pack.output.places import StorageArguments
 from shardstream.pack.output.receipts import ShardResult, rejects_of
-from shardstream.pack.plan.layout import PackLayout, make_layout, recipe_of, sampled
+from shardstream.pack.plan.layout import PackLayout, bins_of, make_layout, recipe_of, sampled
 from shardstream.pack.plan.pack_plan import locate_places, open_origin
 from shardstream.pack.sources import Item, Reject, SourcePart
 from shardstream.pack.sources.base import LABEL, Source, StreamSource
@@ -121,6 +121,7 @@ def dry_run(
                 checksums=options.checksums,
                 recipe=recipe_of(origin, options, types),
                 files=files,
+                bins=bins_of(options, name, 0),
             )
             return task.run()
 

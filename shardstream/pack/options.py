@@ -13,6 +13,7 @@ import xxhash
 from shardstream.errors import UsageError
 from shardstream.extras import require
 from shardstream.images.jpeg.transcode import DEFAULT_WIDTH
+from shardstream.pack.bins.binning import Binning, Long, Packing, TokenDtype
 from shardstream.pack.encode.images import ANY_PIXELS, DEFAULT_MAX_PIXELS, Check, Damaged, ImageOptions, Jpeg
 from shardstream.pack.encode.sample import Transform
 from shardstream.pack.output.rows import check_rows
@@ -27,6 +28,7 @@ from shardstream.sizes import parse_size
 LABEL_MODES = ("int", "name")
 GROUPS = ("file", "stem")
 UNKNOWN = ("error", "reject")
+_OF_BINS = ("bin_field", "bin_min", "packing", "long", "pad", "token_dtype")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -56,6 +58,14 @@ class PackOptions:
     shard_size: int | str = "256MB"
     shuffle: bool = True
     seed: int = 0
+    # documents into bins
+    bins: int | None = None
+    bin_field: str = "ids"
+    bin_min: int | None = None
+    packing: Packing = "fit"
+    long: Long = "split"
+    pad: int = 0
+    token_dtype: TokenDtype | None = None
     # images
     jpeg: Jpeg = "addressable"
     max_side: int | None = None
@@ -78,7 +88,7 @@ class PackOptions:
         check_classes(self.classes)
         check_meta(self.meta)
         _check_seed(self.seed)
-        _ = self.images
+        _ = self.images, self.binning
         if self.transform is not None and not callable(self.transform):
             raise UsageError(
                 f"transform must be a function of a sample, got {self.transform!r}",
@@ -87,6 +97,11 @@ class PackOptions:
         parse_fields(self.fields)
         if self.rows:
             check_rows()
+        if self.rows and self.bins is not None:
+            raise UsageError(
+                "rows=True lists a sample a row, and with bins= samples are bins of documents",
+                hint="leave `rows` out: the keys of documents stand beside their bins",
+            )
         if self.group not in GROUPS:
             raise UsageError(
                 f"group must be 'file' or 'stem', got {self.group!r}",
@@ -128,6 +143,21 @@ class PackOptions:
         return ImageOptions(**given)
 
     @property
+    def binning(self) -> Binning | None:
+        """How documents become bins; ``None`` where samples are stored.
+
+        Raises:
+            UsageError: An option of bins that is not allowed, or without ``bins``.
+        """
+        if self.bins is not None:
+            dtype = self.token_dtype or "uint32"
+            return Binning(self.bins, self.bin_field, self.bin_min or 0, self.packing, self.long, self.pad, dtype)
+        for one in fields(self):
+            if one.name in _OF_BINS and getattr(self, one.name) != one.default:
+                raise UsageError(f"{one.name} is an option of bins", hint="say how long they are: bins=8192 (--bins)")
+        return None
+
+    @property
     def first_pass(self) -> ImageOptions:
         """What becomes of images on their way through temporary shards, where samples still have their places.
 
@@ -152,6 +182,8 @@ class PackOptions:
             "zstd": sorted(self.zstd),
             "checksums": self.checksums,
         }
+        if self.binning is not None:
+            found["bins"] = self.binning.identity
         for name in ("dedup", "allow_other_origins"):
             if getattr(self, name):
                 found[name] = True

@@ -12,6 +12,7 @@ from typing import Any, Literal
 
 from shardstream.errors import UsageError
 from shardstream.images.jpeg.transcode import DEFAULT_WIDTH
+from shardstream.pack.bins.binning import Long, Packing, TokenDtype
 from shardstream.pack.encode.images import DEFAULT_MAX_PIXELS, Check, Damaged, Jpeg
 from shardstream.pack.encode.sample import Transform
 from shardstream.pack.execution.engines import EngineName, OpenEngine, find_engine, run_on_engine
@@ -73,6 +74,14 @@ def pack(
     seed: int = 0,
     overwrite: bool = False,
     append: bool = False,
+    # documents into bins
+    bins: int | None = None,
+    bin_field: str = "ids",
+    bin_min: int | None = None,
+    packing: Packing = "fit",
+    long: Long = "split",
+    pad: int = 0,
+    token_dtype: TokenDtype | None = None,
     # images
     jpeg: Jpeg = "addressable",
     max_side: int | None = None,
@@ -161,6 +170,22 @@ def pack(
         append: Add to the data set in ``dest``: the samples become new shards behind those there are, which stay as
             they are, and what is published is its next version (``docs/packing.md``). Keys are not compared with those
             that were there.
+
+    Documents into bins (``docs/text.md``):
+        bins: Make each sample a bin: a row of so many tokens, as ``8192``, of several documents, filled as well as can
+            be. Default: each sample is stored by itself.
+        bin_field: The field that holds the tokens of a document: integers in a list, or an array of one dimension.
+            Beside them a document has numbers, text and JSON, and may have ``loss_mask``: 1 for each token that is
+            learned from, else 0.
+        bin_min: Length of the shortest rows that bins may be read as without cutting a document that fits into one:
+            ``bins`` divided by a power of two. Default: a quarter of ``bins``, where that is even.
+        packing: ``"fit"``: no document is cut that fits into a bin. ``"concat"``: they are laid end to end, and cut
+            wherever a bin ends.
+        long: What becomes of documents that are longer than a bin: ``"split"`` makes full bins and a rest of them,
+            ``"reject"`` leaves them out, as rejects, ``"truncate"`` stores their beginning.
+        pad: The token that fills up what stays free in a bin.
+        token_dtype: ``"uint16"`` or ``"uint32"``, as tokens are stored. A token that does not fit rejects its document.
+            Default: uint32.
 
     Images:
         jpeg: ``"addressable"`` rewrites JPEG files, losslessly, so that a crop costs only its own decoding; any decoder

@@ -15,6 +15,7 @@
 ``writing``      what writers of both framings share: one shard, and its index while it grows
 ``heads``        ``dataset.json`` without the table, its checksum, and the heads of old versions
 ``manifest``     ``dataset.json``: what a data set is
+``bins``         what a manifest says of samples that are rows of tokens, and how their fields are called
 ``growing``      manifests of several data sets as one
 ``table``        the table of its shards, and their names
 ``key_table``    the table of its keys: which sample has a key

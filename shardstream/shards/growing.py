@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from shardstream.errors import FieldError, UsageError
+from shardstream.shards.bins import Bins
 from shardstream.shards.fields import FieldType
 from shardstream.shards.manifest import Manifest, united, united_fields
 from shardstream.shards.table import ShardTable
@@ -36,7 +37,14 @@ def grown(old: Manifest, new: Manifest) -> Manifest:
     )
 
 
-def check_grows(old: Manifest, *, framing: str, fields: Mapping[str, FieldType], classes: Sequence[str] | None) -> None:
+def check_grows(
+    old: Manifest,
+    *,
+    framing: str,
+    fields: Mapping[str, FieldType],
+    classes: Sequence[str] | None,
+    bins: Bins | None = None,
+) -> None:
     """Refuse, before they are written, new shards that `grown` would refuse.
 
     Args:
@@ -44,12 +52,13 @@ def check_grows(old: Manifest, *, framing: str, fields: Mapping[str, FieldType],
         framing: Of the new shards.
         fields: As far as they are known.
         classes: Names of their labels.
+        bins: What they have in place of single documents.
 
     Raises:
         UsageError, FieldError: See `grown`.
     """
     names = None if classes is None else tuple(classes)
-    grown(old, Manifest(framing, fields, (), ShardTable.of(()), classes=names))
+    grown(old, Manifest(framing, fields, (), ShardTable.of(()), classes=names, bins=bins))
 
 
 def joined(manifests: Sequence[Manifest], names: Sequence[str]) -> Manifest:
@@ -82,6 +91,7 @@ def joined(manifests: Sequence[Manifest], names: Sequence[str]) -> Manifest:
         index_bytes=max(one.index_bytes for one in manifests),
         codecs={name: codec for one in manifests for name, codec in sorted(one.codecs.items())},
         kinds=_kinds(one.kinds for one in manifests),
+        bins=_bins(manifests, names),
     )
 
 
@@ -110,6 +120,20 @@ def _classes(manifests: Sequence[Manifest], names: Sequence[str]) -> tuple[str, 
                 )
         if found is None or len(one.classes) > len(found):
             found, whose = one.classes, where
+    return found
+
+
+def _bins(manifests: Sequence[Manifest], names: Sequence[str]) -> Bins | None:
+    """The bins of all, if all have bins of one kind."""
+    found, whose = manifests[0].bins, names[0]
+    for one, where in zip(manifests[1:], names[1:], strict=True):
+        if found is None or one.bins is None:
+            if found is not one.bins:
+                binned, other = (whose, where) if one.bins is None else (where, whose)
+                hint = "pack both with the same bins="
+                raise UsageError(f"{binned} has bins of documents, {other} has samples", hint=hint)
+        else:
+            found = found.plus(one.bins, whose, where)
     return found
 
 

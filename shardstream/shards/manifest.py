@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import islice
 from typing import Any, TypeVar
 
@@ -16,6 +16,7 @@ import numpy as np
 import xxhash
 
 from shardstream.errors import FieldError, FormatError, NotFoundError, UsageError, did_you_mean
+from shardstream.shards.bins import Bins
 from shardstream.shards.fields import FieldType, check_field_name, meant_type
 from shardstream.shards.framing import Framing
 from shardstream.shards.framings import framing_of
@@ -64,6 +65,7 @@ class Manifest:
         codecs: Fields whose payloads are compressed one by one.
         kinds: By JPEG field, how many of its files are addressable, and of each kind that was kept as it is; by any
             field of pictures, how many are stored although they are damaged. Empty where there is nothing to count.
+        bins: What it has in place of single documents, if its samples are bins of them; else ``None``.
         url: Where it was loaded from; empty before it was written.
 
     Example:
@@ -84,6 +86,7 @@ class Manifest:
     index_bytes: int = 0
     codecs: Mapping[str, Codec] = field(default_factory=dict)
     kinds: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
+    bins: Bins | None = None
     url: str = ""
 
     def __repr__(self) -> str:
@@ -104,6 +107,8 @@ class Manifest:
         rows += [(name, str(kind), self._stored(name)) for name, kind in islice(self.fields.items(), _SHOWN)]
         notes = [f"... and {len(self.fields) - _SHOWN:,} more fields"] if len(self.fields) > _SHOWN else []
         notes.append(f"format {self.format}, version {self.version}, fingerprint {self.fingerprint}")
+        if self.bins is not None:
+            notes.append(f"bins of {self.bins}: {self.bins.told(self.samples)}")
         if self.classes is not None:
             names = ", ".join(cut(in_one_line(name), 40) for name in self.classes[:_NAMES])
             notes.append(f"{len(self.classes):,} classes: {names}{', ...' if len(self.classes) > _NAMES else ''}")
@@ -312,6 +317,7 @@ class Manifest:
             kinds={field: _counts(entry["kinds"]) for field, entry in fields.items() if "kinds" in entry},
             url=url,
         )
+        manifest = replace(manifest, bins=Bins.parse(head.get("bins"), manifest.fields))
         said = name, sum(run.count for run in manifest.naming), head["fingerprint"]
         if said != (_table_name(checksum(data)), manifest.shards, manifest.fingerprint):
             raise FormatError("dataset.json and the table of shards disagree", url=url, hint=_RESTORE)
@@ -339,6 +345,8 @@ class Manifest:
             "plan": self.plan,
             "fingerprint": self.fingerprint,
         }
+        if self.bins is not None:
+            head["bins"] = self.bins.entry
         if self.history:
             head["history"] = [one._asdict() for one in self.history]
         try:

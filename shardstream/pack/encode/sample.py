@@ -67,12 +67,9 @@ class SampleEncoder:
         Raises:
             Unreadable: It cannot be packed.
         """
-        values: Mapping[str, Any] = values_of(item, contents)
-        if self.transform is not None:
-            transformed = _transformed(self.transform, item.key, self._decoded(values))
-            if transformed is None:
-                return None
-            values = transformed
+        values = values_of(item, contents) if self.transform is None else self.values(item, contents)
+        if values is None:
+            return None
         fields: dict[str, tuple[FieldType, Encoded]] = {}
         kinds: dict[str, str] = {}
         for name, value in values.items():
@@ -91,6 +88,17 @@ class SampleEncoder:
                 raise unreadable(error, name if named else None) from error
             fields[name] = kind, encoded
         return Loaded(fields, kinds)
+
+    def values(self, item: Item, contents: Mapping[str, bytes]) -> Mapping[str, Any] | None:
+        """The values of a sample as users know them, once they are transformed.
+
+        Args, Returns, Raises: As of `load`.
+        """
+        try:
+            values = self._decoded(values_of(item, contents))
+        except UNREADABLE as error:
+            raise unreadable(error, None) from error
+        return values if self.transform is None else _transformed(self.transform, item.key, values)
 
     def _decoded(self, values: Mapping[str, Any]) -> dict[str, Any]:
         """Values as users know them: text as str, JSON as what it holds; image files stay bytes."""

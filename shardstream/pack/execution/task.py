@@ -9,6 +9,8 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from shardstream.errors import FieldError, UsageError
+from shardstream.pack.bins.documents import Document, DocumentEncoder
+from shardstream.pack.bins.windows import BinWriter, ShardBins
 from shardstream.pack.encode.files import Files, Unreadable
 from shardstream.pack.encode.reading import Contents, read_all
 from shardstream.pack.encode.sample import Loaded, SampleEncoder
@@ -57,9 +59,10 @@ class ShardTask:
         format: Framing.
         zstd: Fields to compress.
         checksums: Whether the index holds a checksum of each value.
-        recipe: How a sample becomes what is stored.
+        recipe: How a sample becomes what is stored, or a document that goes into bins.
         files: Reads the files of samples.
         lines: Whether to leave the numbers of the lines that the shard was made of.
+        bins: How documents become bins; ``None`` where samples are stored.
     """
 
     number: int
@@ -69,9 +72,10 @@ class ShardTask:
     format: Format
     zstd: frozenset[str]
     checksums: bool
-    recipe: SampleEncoder
+    recipe: SampleEncoder | DocumentEncoder
     files: Files
     lines: bool = False
+    bins: ShardBins | None = None
 
     def run(self) -> ShardResult:
         """Read the samples and write the shard, atomically; or find that it is written already.
@@ -115,6 +119,7 @@ class _Filling:
     def __init__(self, task: ShardTask, shard: OneShard, stats: TaskStats) -> None:
         self._task = task
         self._shard = shard
+        self._bins = None if task.bins is None else BinWriter(shard, task.bins)
         self._stats = stats
         self.rejects = bytearray()
         self._kinds: dict[str, Counter[str]] = {}
@@ -147,7 +152,7 @@ class _Filling:
                 added = Counts()
         self._stats.add(added.taken())
 
-    def _load(self, item: Item | Reject, contents: Contents | Unreadable, added: Counts) -> Loaded | None:
+    def _load(self, item: Item | Reject, contents: Contents | Unreadable, added: Counts) -> Loaded | Document | None:
         """A sample as it is to be stored, ``None`` if it is left out; `Unreadable`."""
         if isinstance(item, Reject):
             raise Unreadable(item.reason)
@@ -159,17 +164,22 @@ class _Filling:
             raise Unreadable(f"it has {size} bytes, and had {item.size} when it was listed")
         return self._task.recipe.load(item, contents)
 
-    def _write(self, item: Item | Reject, loaded: Loaded) -> None:
+    def _write(self, item: Item | Reject, loaded: Loaded | Document) -> None:
         assert isinstance(item, Item)
         try:
-            self._shard.write(item.key, loaded.fields)
+            if isinstance(loaded, Loaded):
+                self._shard.write(item.key, loaded.fields)
+            else:
+                assert self._bins is not None
+                self._bins.add(item.key, loaded)
         except FieldError:  # it fits its own type, but not that of the samples before it
             raise
         except UsageError as error:
             raise Unreadable(error.what) from error
         self._sizes[max(loaded.size, 1).bit_length() - 1] += 1
-        for name, kind in loaded.kinds.items():
-            self._kinds.setdefault(name, Counter())[kind] += 1
+        if isinstance(loaded, Loaded):
+            for name, kind in loaded.kinds.items():
+                self._kinds.setdefault(name, Counter())[kind] += 1
 
     def lines(self) -> bytes:
         """The numbers of the lines that it was made of."""
@@ -178,7 +188,9 @@ class _Filling:
     def result(self) -> ShardResult:
         """Finish the shard."""
         watch = Stopwatch()
+        bins = None if self._bins is None else self._bins.finish()
         summary = self._shard.finish()
         self._stats.add(PackStats(writing=watch.lap()))
         kinds = {name: dict(counts) for name, counts in self._kinds.items()}
-        return ShardResult(self._task.number, summary, kinds, self._stats.total, dict(sorted(self._sizes.items())))
+        sizes = dict(sorted(self._sizes.items()))
+        return ShardResult(self._task.number, summary, kinds, self._stats.total, sizes, bins=bins)

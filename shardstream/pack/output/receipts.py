@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from shardstream.errors import DataError, NotFoundError, StorageError
+from shardstream.pack.bins.windows import BinCounts
 from shardstream.pack.output.rejects import pieces_of
 from shardstream.pack.output.stats import PackStats
 from shardstream.pack.sources import Reject
@@ -43,6 +44,7 @@ class ShardResult:
         sizes: How many samples have a size whose binary logarithm rounds down to the key; the size is that of all
             fields as they are stored.
         kept: Whether an earlier run had written it.
+        bins: What became of documents, where they were packed into bins.
     """
 
     number: int
@@ -51,6 +53,7 @@ class ShardResult:
     tally: PackStats
     sizes: dict[int, int]
     kept: bool = False
+    bins: BinCounts | None = None
 
 
 def receipt_name(shard: str) -> str:
@@ -81,6 +84,7 @@ def to_bytes(result: ShardResult, rejects: bytes | bytearray = b"") -> bytes:
         "kinds": result.kinds,
         "tally": result.tally._asdict(),
         "sizes": list(result.sizes.items()),
+        "bins": result.bins and result.bins._asdict() | {"cut": list(result.bins.cut.items())},
     }
     return b"%s,%s%s]}" % (_encode(entry)[:-1].encode(), _REJECTS.encode(), rejects)
 
@@ -104,6 +108,7 @@ def from_bytes(data: bytes) -> ShardResult:
         entry["index_bytes"],
         {name: FieldType.parse(kind) for name, kind in entry["fields"].items()},
     )
+    bins = entry.get("bins")
     return ShardResult(
         entry["number"],
         summary,
@@ -111,6 +116,7 @@ def from_bytes(data: bytes) -> ShardResult:
         PackStats(**entry["tally"]),
         {int(size): count for size, count in entry["sizes"]},
         kept=True,
+        bins=bins and BinCounts(**bins | {"cut": dict(bins["cut"])}),
     )
 
 

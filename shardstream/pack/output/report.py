@@ -7,14 +7,16 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
+from shardstream.pack.bins.binning import Binning
 from shardstream.pack.encode.images import DAMAGED
 from shardstream.pack.output.receipts import ShardResult
 from shardstream.pack.output.rejects import RejectSummary, most_frequent
 from shardstream.pack.output.stats import PackStats
 from shardstream.pack.sources import Reject
+from shardstream.shards.bins import Bins
 from shardstream.shards.manifest import Manifest
 from shardstream.text import json_text, printable
 
@@ -69,6 +71,24 @@ def kinds_of(results: Iterable[ShardResult]) -> dict[str, dict[str, int]]:
     return {name: most_frequent(counts) for name, counts in sorted(found.items())}
 
 
+def bins_of(binning: Binning | None, results: Sequence[ShardResult]) -> Bins | None:
+    """What a manifest says of the bins of all shards together; ``None`` where there are none."""
+    if binning is None:
+        return None
+    found = [one.bins for one in results if one.bins is not None]
+    return replace(binning.bins, documents=sum(one.documents for one in found), tokens=sum(one.tokens for one in found))
+
+
+def _bins_entry(results: Iterable[ShardResult]) -> dict[str, Any]:
+    found = [one.bins for one in results if one.bins is not None]
+    cut: Counter[int] = Counter()
+    for one in found:
+        cut.update(one.cut)
+    names = ("bins", "documents", "tokens", "truncated")
+    entry: dict[str, Any] = {name: sum(getattr(one, name) for one in found) for name in names}
+    return entry | {"cut": [{"length": length, "documents": cut[length]} for length in sorted(cut, reverse=True)]}
+
+
 def sizes_of(results: Iterable[ShardResult]) -> dict[int, int]:
     """The histogram of sizes of all shards together."""
     found: Counter[int] = Counter()
@@ -103,6 +123,8 @@ def report_bytes(manifest: Manifest, results: Sequence[ShardResult], rejects: Re
             {"from": 1 << size, "below": 2 << size, "samples": count} for size, count in sizes_of(results).items()
         ],
     }
+    if manifest.bins is not None:
+        entry["bins"] = _bins_entry(results)
     return json_text(entry, indent=2).encode() + b"\n"
 
 

@@ -13,6 +13,8 @@ import xxhash
 from numpy.typing import NDArray
 
 from shardstream.errors import NotFoundError, SourceError, UsageError, did_you_mean
+from shardstream.pack.bins.documents import DocumentEncoder
+from shardstream.pack.bins.windows import ShardBins
 from shardstream.pack.encode.files import Files, Unreadable, is_url
 from shardstream.pack.encode.reading import read_all
 from shardstream.pack.encode.sample import SampleEncoder
@@ -36,8 +38,9 @@ SAMPLED = 1000
 _TRIED = 64  # samples that are transformed or made smaller for the estimate: a second or two, for 10 % of error
 _SAMPLED_STREAM = 1  # the stream of the permutation that chooses the files whose sizes are looked at
 _REQUESTS = 32  # sizes asked of remote stores at once
-# What a sample costs beside its bytes: a member's header and half a block of padding for file and label, or none.
-_OVERHEAD = {"tar": 2 * (512 + 256), "record": 64}
+# What a sample costs beside its bytes: a member's header and half a block of padding for file and label, or none; what
+# a document costs in bins.
+_OVERHEAD = {"tar": 2 * (512 + 256), "record": 64, "bins": 32}
 _SCALAR_BYTES = 8
 
 
@@ -120,6 +123,7 @@ class _Tasks(Jobs[ShardTask]):
             recipe=self._recipe,
             files=layout.files,
             lines=layout.options.rows,
+            bins=bins_of(layout.options, f"{layout.stem}-{number:06d}", number),
         )
 
 
@@ -201,11 +205,28 @@ def _check_declared(source: Source, options: PackOptions, names: Collection[str]
             )
 
 
-def recipe_of(source: Source | StreamSource, options: PackOptions, types: Mapping[str, FieldType]) -> SampleEncoder:
+def bins_of(options: PackOptions, name: str, number: int) -> ShardBins | None:
+    """How the documents of a shard become bins, if they do.
+
+    Args:
+        options: What was asked for.
+        name: What the keys of the bins begin with.
+        number: Of the shard.
+    """
+    binning = options.binning
+    if binning is None:
+        return None
+    return ShardBins(binning, name, options.seed if options.shuffle else None, number, binning.window)
+
+
+def recipe_of(
+    source: Source | StreamSource, options: PackOptions, types: Mapping[str, FieldType]
+) -> SampleEncoder | DocumentEncoder:
     """How a sample of a source becomes what is stored, with these types of its fields."""
     decoded = isinstance(source, Source) and source.decoded
     images = replace(options.images, check="header") if decoded else options.images
-    return SampleEncoder(images, types, options.transform, dict(source.declared))
+    samples = SampleEncoder(images, types, options.transform, dict(source.declared))
+    return samples if options.binning is None else DocumentEncoder(samples, options.binning)
 
 
 def _mean(sizes: Sequence[int]) -> float:
@@ -232,7 +253,8 @@ def _answers_vary(item: Item | Reject) -> bool:
 
 
 def _per_shard(source: Source, options: PackOptions, files: Files, types: Mapping[str, FieldType], mean: float) -> int:
-    cost = mean * _change(source, options, files, types) + _OVERHEAD[options.format]
+    overhead = _OVERHEAD[options.format if options.binning is None else "bins"]
+    cost = mean * _change(source, options, files, types) + overhead
     wanted = max(1, int(options.shard_bytes // cost))
     shards = -(-len(source) // wanted)
     return -(-len(source) // shards)
@@ -250,7 +272,7 @@ def _sampled_numbers(source: Source, most: int) -> NDArray[np.int64]:
 
 def _change(source: Source, options: PackOptions, files: Files, types: Mapping[str, FieldType]) -> float:
     """The bytes that samples take once they are transformed and made smaller, as a share of what they take before."""
-    if options.max_side is None and options.transform is None:
+    if options.max_side is None and options.transform is None and options.binning is None:
         return 1.0
     before = after = 0
     recipe = recipe_of(source, options, types)

@@ -27,7 +27,7 @@ from shardstream.pack.output.growth import append as publish
 from shardstream.pack.output.places import StorageArguments, take_options
 from shardstream.pack.output.receipts import ShardResult, read_receipt, rejects_of
 from shardstream.pack.output.rejects import REJECTS_NAME, RejectSummary, SortedRejects, lines_of, summary_of
-from shardstream.pack.output.report import kinds_of, report_bytes
+from shardstream.pack.output.report import bins_of, kinds_of, report_bytes
 from shardstream.pack.output.rows import write_rows
 from shardstream.pack.plan.dedup import without_copies
 from shardstream.pack.plan.first_pass import Run, materialize
@@ -215,7 +215,7 @@ class PackPlan:
             seed=options.seed if options.shuffle else None,
             plan=self.fingerprint,
         )
-        return replace(manifest, kinds=kinds_of(results))
+        return replace(manifest, kinds=kinds_of(results), bins=bins_of(options.binning, results))
 
 
 def pack_plan(
@@ -313,8 +313,11 @@ def open_plan(
     complete = _complete(destination, layout.fingerprint, append, overwrite)
     if append and destination.old is not None:
         implied = origin.implied if options.transform is None else {}
-        types = stored_types({**implied, **origin.types, **origin.declared})
-        check_grows(destination.old, framing=options.format, fields=types, classes=_classes(origin, options))
+        types, bins = stored_types({**implied, **origin.types, **origin.declared}), None
+        if options.binning is not None:
+            types, bins = {options.bin_field: options.binning.type}, options.binning.bins
+        classes = _classes(origin, options)
+        check_grows(destination.old, framing=options.format, fields=types, classes=classes, bins=bins)
         _check_pictures(destination.old, layout)
     pattern = destination.pattern(layout.stem, framing_of(options.format).suffix)
     duplicates = b""

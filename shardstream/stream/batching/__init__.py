@@ -4,5 +4,6 @@
 ``pipeline``  samples and batches, for all sources, in one process
 ``samples``   rows -> samples: decode, transform, in threads if wanted
 ``batches``   rows -> batches: decode into slots of slabs, or collate
+``bins``      rows that are bins of documents -> tokens, labels, where documents begin
 ============  ========================================================
 """

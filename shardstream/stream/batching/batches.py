@@ -22,6 +22,7 @@ from shardstream.decode.plan import Output
 from shardstream.decode.usercall import UserCall
 from shardstream.errors import BatchError, DataError
 from shardstream.shards.fields import ValuesType
+from shardstream.stream.batching.bins import BinOutputs
 from shardstream.stream.batching.samples import SampleDecoder, StageClock, StepDecoding, first_good, location_in
 from shardstream.stream.tensors.crops import CropSlab, CropSlabs, collate_cuts
 from shardstream.stream.tensors.joined import JoinedBytes, JoinedRows, bytes_rows
@@ -172,8 +173,12 @@ class SlabBuilder:
         stored, declared = stored_dtypes(decoder.plan, decoder.fields), decoder.numbers.declared
         self._converted = {name for name, dtype in stored.items() if declared.get(name, dtype) != dtype}
         # All others are columns as they are stored: numbers, or bytes that nothing is made of.
+        self._bins = BinOutputs.all_of(decoder.plan.outputs, decoder.fields)
+        in_bins = {name for bins in self._bins for name in bins.names}
         self._loose = [
-            output for output in decoder.plan.outputs if not (output.plain or (output.as_bytes and output.stored))
+            output
+            for output in decoder.plan.outputs
+            if not (output.plain or (output.as_bytes and output.stored) or output.name in in_bins)
         ]
         joined = ((output, JoinedRows.of(output, decoder.fields)) for output in self._loose)
         self._joined = [(output, rows) for output, rows in joined if rows is not None]
@@ -220,12 +225,23 @@ class SlabBuilder:
                     column[i] = sample[name]
         if loose:
             self._clock.lap("decode")
+        stored = [outputs.bins(rows) for outputs in self._bins] if self._bins else []
+        for outputs, bins in zip(self._bins, stored, strict=True):
+            for i, wrong in outputs.wrong(rows, bins).items():
+                if i not in broken:
+                    broken[i] = self._decoder.policy.admit(wrong)
         if broken:
             good = first_good(broken, count)
             self._repeat(good, broken, rows, [*views.values(), *values.values()])
+            stored = [outputs.bins(rows) for outputs in self._bins] if self._bins else []
+        made: dict[str, Any] = {}
+        for outputs, bins in zip(self._bins, stored, strict=True):
+            made |= outputs.make(bins)
         batch: dict[str, Any] = {"__key__": rows.keys} if self._keys else {}
         for output in self._decoder.plan.outputs:
-            if output.is_cut:
+            if output.name in made:
+                batch[output.name] = made[output.name]
+            elif output.is_cut:
                 batch[output.name] = self._cut[output.name].crops(cut[output.name], values[output.name])
             elif output.name in joined:
                 batch[output.name] = joined[output.name].join(self._stored_bytes(output, rows))

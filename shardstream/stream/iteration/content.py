@@ -17,7 +17,8 @@ from shardstream.dataset.shared import SharedWords, source_and_shard
 from shardstream.dataset.source import DatasetSource, digest, joint_identity
 from shardstream.dataset.view import ViewSpec
 from shardstream.dataset.weights import Weighing, WeightSpec, WholeWeights
-from shardstream.decode.plan import DecodePlan, compile_fields
+from shardstream.decode.compiling import compile_fields
+from shardstream.decode.plan import DecodePlan
 from shardstream.decode.usercall import names_behind
 from shardstream.errors import FieldError, UsageError
 from shardstream.order import (

@@ -109,18 +109,22 @@ def _look(pid: int) -> tuple[int, int, int, int] | None:
     return None
 
 
-def growing(held: Sequence[Held], *, settled: float = 0.25) -> list[str]:
+def settled(held: Sequence[Held]) -> list[Held]:
+    """What was seen after the first quarter of the time, in which caches fill."""
+    return [one for one in held if one.seconds >= held[-1].seconds / 4]
+
+
+def growing(held: Sequence[Held]) -> list[str]:
     """What grows, in a sentence each: a straight line through the values rises by more than `GROWTH` of their mean.
 
     Of a run of less than `SHORTEST` nothing can be said.
 
     Args:
-        held: What was seen, of a run whose processes were always as many.
-        settled: Share of the time that is left out at the beginning.
+        held: What was seen, of a run whose processes were always as many; what was before it `settled` is left out.
     """
     if not held or held[-1].seconds < SHORTEST:
         return []
-    held = [one for one in held if one.seconds >= settled * held[-1].seconds]
+    held = settled(held)
     seconds = np.array([one.seconds for one in held])
     found = []
     for what, floor in _FLOORS.items():

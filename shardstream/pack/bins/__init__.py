@@ -1,0 +1,9 @@
+"""Documents as bins: rows of so many tokens each, in which no document is cut that need not be.
+
+=============  ===================================================================
+``binning``    what is asked for, checked
+``documents``  from the contents of a sample to a document: tokens, and what it has besides
+``fitting``    which document lies where
+``windows``    documents wait until there are enough of them, and become bins
+=============  ===================================================================
+"""

@@ -1,0 +1,128 @@
+"""From the contents of a sample to a document. What cannot be packed is said in one sentence."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from shardstream.pack.bins.binning import LOSS, Binning
+from shardstream.pack.encode.files import Unreadable
+from shardstream.pack.encode.sample import UNREADABLE, SampleEncoder, Transform, unreadable
+from shardstream.pack.sources.base import Item
+from shardstream.pack.sources.declared import fitted
+from shardstream.pack.sources.values import encode
+from shardstream.shards.arrays import is_tensor, tensor_to_numpy
+from shardstream.shards.fields import FieldType
+
+_KEPT = ("str", "json")
+
+
+class Document(NamedTuple):
+    """A document as it goes into bins.
+
+    Attributes:
+        ids: Its tokens, (n,) of the dtype of the bins, n at least 1.
+        loss: Which of them are learned from, bool (n,); ``None`` for all.
+        columns: What it has besides: type and value by name, numbers and what JSON holds.
+        whole: Its number of tokens, before it was truncated.
+    """
+
+    ids: NDArray[Any]
+    loss: NDArray[np.bool_] | None
+    columns: dict[str, tuple[FieldType, Any]]
+    whole: int
+
+    @property
+    def size(self) -> int:
+        """Bytes of its tokens."""
+        return int(self.ids.nbytes)
+
+
+@dataclass(frozen=True, slots=True)
+class DocumentEncoder:
+    """How a sample becomes a document.
+
+    Attributes:
+        samples: How its contents become values.
+        binning: The bins.
+    """
+
+    samples: SampleEncoder
+    binning: Binning
+
+    @property
+    def transform(self) -> Transform | None:
+        """The user's function."""
+        return self.samples.transform
+
+    def load(self, item: Item, contents: Mapping[str, bytes]) -> Document | None:
+        """A document; ``None``: the transform leaves it out.
+
+        Args:
+            item: The sample.
+            contents: What its files hold.
+
+        Raises:
+            Unreadable: It cannot be packed.
+        """
+        found = self.samples.values(item, contents)
+        if found is None:
+            return None
+        values = {name: value for name, value in found.items() if value is not None}
+        if self.binning.field not in values:
+            raise Unreadable(f"it has no field {self.binning.field!r}, which holds its tokens")
+        ids = self._numbers(self.binning.field, values.pop(self.binning.field), self.binning.dtype)
+        loss = None
+        if LOSS in values:
+            loss = self._loss(values.pop(LOSS), len(ids))
+        columns = {name: self._column(name, value) for name, value in values.items()}
+        return self._fitting(ids, loss, columns)
+
+    def _fitting(self, ids: NDArray[Any], loss: NDArray[np.bool_] | None, columns: dict[str, Any]) -> Document:
+        whole, size = len(ids), self.binning.size
+        if not whole:
+            raise Unreadable("it has no tokens")
+        if whole > size and self.binning.long == "reject":
+            raise Unreadable(f"it has {whole:,} tokens, more than a bin of {size:,}")
+        if whole > size and self.binning.long == "truncate":
+            ids, loss = ids[:size], None if loss is None else loss[:size]
+        return Document(ids, None if loss is None or loss.all() else loss, columns, whole)
+
+    def _loss(self, value: Any, tokens: int) -> NDArray[np.bool_]:
+        given = tensor_to_numpy(value) if is_tensor(value) else value
+        if isinstance(given, list | np.ndarray) and np.asarray(given).dtype == bool:
+            given = np.asarray(given).astype(np.uint8)
+        numbers = self._numbers(LOSS, given, "uint8")
+        if len(numbers) != tokens:
+            raise Unreadable(f"its {LOSS} has {len(numbers):,} numbers for {tokens:,} tokens")
+        if numbers.max(initial=0) > 1:
+            raise Unreadable(f"its {LOSS} has other numbers than 0 and 1")
+        return numbers.astype(bool)
+
+    def _numbers(self, name: str, value: object, dtype: str) -> NDArray[Any]:
+        kind = FieldType.parse(f"values:{dtype}")
+        try:
+            found = fitted(kind, value)
+            if not isinstance(found, np.ndarray):  # bytes that are the elements
+                found = kind.decode(memoryview(found))  # type: ignore[arg-type] # of bytes, `fitted` gives them back
+        except UNREADABLE as error:
+            raise unreadable(error, name) from error
+        return np.asarray(found)
+
+    def _column(self, name: str, value: object) -> tuple[FieldType, Any]:
+        if name.startswith(f"{self.binning.field}."):
+            raise Unreadable(f"field {name!r} is called like those that say where documents begin")
+        declared = self.samples.declared.get(name) or self.samples.types.get(name)
+        try:
+            kind, encoded = encode(name, value, declared)
+        except UNREADABLE as error:
+            raise unreadable(error, name if name in self.samples.declared else None) from error
+        if kind.kind == "scalar":
+            return kind, encoded
+        if kind.name in _KEPT:
+            return kind, kind.decode(memoryview(encoded))  # type: ignore[arg-type] # what no scalar is encoded as, is bytes
+        raise Unreadable(f"field {name!r} is {kind}: beside its tokens a document has numbers, text and JSON")

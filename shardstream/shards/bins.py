@@ -1,0 +1,111 @@
+"""Bins: samples that are rows of tokens, of several documents each. ``docs/format.md`` specifies their fields."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, replace
+from typing import Any, Literal, TypeAlias
+
+from shardstream.errors import UsageError
+from shardstream.shards.fields import FieldType
+from shardstream.sizes import plural
+
+Beside: TypeAlias = Literal["lengths", "keys", "offsets", "documents", "loss"]
+
+
+def beside(field: str, what: Beside) -> str:
+    """The name of a field beside the tokens.
+
+    Args:
+        field: The field that holds them.
+        what: What it says of a bin.
+
+        >>> beside("ids", "lengths")
+        'ids.lengths'
+    """
+    return f"{field}.{what}"
+
+
+@dataclass(frozen=True, slots=True)
+class Bins:
+    """What a manifest says of the bins of a data set.
+
+    Attributes:
+        field: The field that holds the tokens, ``array:DTYPE:SIZE``. Those beside it are named by `beside`.
+        size: Tokens of a bin.
+        least: Length of the shortest rows that bins can be read as without cutting what fits into one.
+        pad: The token that fills up what is free.
+        packing: ``"fit"``, where no document that fits into a bin was cut, or ``"concat"``.
+        documents: How many begin in all bins.
+        tokens: Tokens of all bins, what fills them up left out.
+    """
+
+    field: str
+    size: int
+    least: int
+    pad: int
+    packing: str
+    documents: int = 0
+    tokens: int = 0
+
+    @classmethod
+    def parse(cls, entry: object, fields: Mapping[str, FieldType]) -> Bins | None:
+        """What stands in a manifest.
+
+        Args:
+            entry: Its entry ``bins``; ``None`` where there is none.
+            fields: The fields of the data set.
+
+        Raises:
+            ValueError, TypeError, KeyError: It is damaged, or not about these fields.
+        """
+        if entry is None:
+            return None
+        if not isinstance(entry, dict):
+            raise TypeError("bins must be an object")
+        found = cls(**{name: entry[name] for name in cls.__dataclass_fields__})
+        numbers = (found.size, found.least, found.pad, found.documents, found.tokens)
+        if not all(type(one) is int and one >= 0 for one in numbers):
+            raise TypeError("sizes and counts of bins must be integers of at least 0")
+        kind = fields[found.field]
+        if kind.shape != (found.size,) or found.least < 1 or found.size % found.least:
+            raise ValueError(f"bins of {found.size} in parts of {found.least}, in a field of {kind}")
+        if found.beside("lengths") not in fields:
+            raise ValueError(f"{found.field!r} lacks the lengths of documents")
+        return found
+
+    @property
+    def entry(self) -> dict[str, Any]:
+        """The same, for a manifest."""
+        return asdict(self)
+
+    def beside(self, what: Beside) -> str:
+        """The name of a field beside the tokens."""
+        return beside(self.field, what)
+
+    def told(self, bins: int) -> str:
+        """How many documents and tokens they hold, and how full they are.
+
+        Args:
+            bins: How many there are.
+        """
+        full = self.tokens / (bins * self.size) if bins else 0.0
+        return f"{plural(self.documents, 'document')}, {plural(self.tokens, 'token')}, {full:.2%} full"
+
+    def plus(self, other: Bins, mine: str, theirs: str) -> Bins:
+        """Those of both.
+
+        Raises:
+            UsageError: They are of different kinds; names both places.
+        """
+        added = replace(self, documents=self.documents + other.documents, tokens=self.tokens + other.tokens)
+        if replace(added, documents=other.documents, tokens=other.tokens) != other:
+            raise UsageError(
+                f"{mine} has bins of {self}, {theirs} of {other}", hint="pack both with the same bins and bin_field"
+            )
+        return added
+
+    def __str__(self) -> str:
+        return (
+            f"{self.size:,} tokens of {self.field!r} ({self.packing}, down to {self.least:,}, padded with {self.pad})"
+        )

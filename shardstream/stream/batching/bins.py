@@ -1,0 +1,103 @@
+"""Bins of documents, a whole batch at a time: what `Packed` makes of stored columns."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from shardstream.dataset.rows import RowBatch
+from shardstream.decode.packed import Packed
+from shardstream.decode.packed_rows import PerBin, StoredBins, damaged
+from shardstream.decode.plan import Output
+from shardstream.errors import DecodeError
+from shardstream.shards.fields import FieldType, ValuesType
+from shardstream.stream.batching.samples import location_in
+from shardstream.stream.tensors.slabs import empty_slab, torch_dtype
+
+if TYPE_CHECKING:
+    import torch
+
+
+class BinOutputs:
+    """The outputs of one `Packed`.
+
+    Args:
+        packed: It.
+        outputs: Those that are delivered.
+        fields: The stored types.
+
+    Attributes:
+        names: Theirs.
+    """
+
+    def __init__(self, packed: Packed, outputs: Sequence[Output], fields: Mapping[str, FieldType]) -> None:
+        self.names = [output.name for output in outputs]
+        self._packed = packed
+        own = list(packed.named)
+        self._delivered = [(output.name, own.index(output.origin or output.name)) for output in outputs]
+        self._source = outputs[0].sources[0]
+        kinds = ((name, fields[name]) for name in outputs[0].beside)
+        self._beside = {
+            name: kind for name, kind in kinds if isinstance(kind, ValuesType)
+        }  # which `Packed` has checked
+
+    @classmethod
+    def all_of(cls, outputs: Iterable[Output], fields: Mapping[str, FieldType]) -> list[BinOutputs]:
+        """Those that a `Packed` makes, by it."""
+        found: dict[tuple[str, ...], list[Output]] = {}
+        for output in outputs:
+            if output.steps and isinstance(output.steps[0], Packed):
+                found.setdefault(output.together, []).append(output)
+        return [cls(some[0].steps[0], some, fields) for some in found.values()]  # type: ignore[arg-type] # as asked above
+
+    def bins(self, rows: RowBatch) -> StoredBins:
+        """What is stored of the bins; numbers of a column that are none count as missing, see `wrong`."""
+        ids = rows.columns[self._source].data
+        assert isinstance(ids, np.ndarray)
+        stored = {name: _numbers(rows.columns[name].data, kind) for name, kind in self._beside.items()}
+        return self._packed.bins(ids, stored)
+
+    def wrong(self, rows: RowBatch, bins: StoredBins) -> dict[int, DecodeError]:
+        """The bins that contradict themselves, or lack something, and how.
+
+        Args:
+            rows: The rows.
+            bins: Made of them.
+        """
+        wrong = bins.wrong()
+        valid = rows.columns[self._source].valid
+        if valid is not None:
+            wrong |= dict.fromkeys(np.flatnonzero(~valid).tolist(), f"the sample has no {self._source!r}")
+        for name, kind in self._beside.items():
+            for i, raw in enumerate(rows.columns[name].data):
+                if raw is not None and len(raw) % kind.elements.itemsize:
+                    wrong[i] = f"{name!r} of {len(raw)} bytes holds no {kind.elements.name}"
+        return {i: damaged(what, **location_in(rows, i)) for i, what in wrong.items()}
+
+    def make(self, bins: StoredBins) -> dict[str, Any]:
+        """The outputs of all bins: tensors in slabs, and numbers."""
+        slabs: dict[int, torch.Tensor] = {}
+
+        def empty(shape: tuple[int, ...], dtype: type[np.generic]) -> NDArray[Any]:
+            slab = empty_slab(shape, torch_dtype(np.dtype(dtype)))
+            array = slab.numpy()
+            slabs[array.ctypes.data] = slab
+            return array
+
+        made = self._packed.make(bins, empty)
+        delivered = {name: made[number] for name, number in self._delivered}
+        return {
+            name: slabs[value.ctypes.data].reshape(value.shape) if isinstance(value, np.ndarray) else value
+            for name, value in delivered.items()
+        }
+
+
+def _numbers(stored: Sequence[memoryview | None] | NDArray[Any], kind: ValuesType) -> PerBin:
+    """The numbers of a column of rows of them."""
+    width = kind.elements.itemsize
+    there = [b"" if raw is None or len(raw) % width else raw for raw in stored]
+    counts = np.array([len(raw) // width for raw in there], np.int64)
+    return PerBin(np.frombuffer(b"".join(there), kind.elements), counts)

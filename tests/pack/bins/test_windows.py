@@ -1,0 +1,260 @@
+"""Documents that become bins: every token once, nothing cut that fits, the same whoever packs."""
+
+from __future__ import annotations
+
+import json
+from itertools import pairwise
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import shardstream as ss
+from shardstream.errors import FieldError, UsageError
+from shardstream.pack.bins import binning
+from shardstream.pack.dry_run import dry_run
+from shardstream.pack.options import PackOptions
+from shardstream.pack.output.places import StorageArguments
+from shardstream.testing import MemoryStore
+
+from ...examples import at_most
+
+
+class Piece(NamedTuple):
+    """What lies in a bin."""
+
+    bin: int
+    begin: int
+    length: int
+    offset: int
+    ids: np.ndarray
+    loss: np.ndarray
+
+
+def pieces_of(url: Any) -> dict[str, list[Piece]]:
+    """The pieces of all documents of a data set, by key, as they lie."""
+    found: dict[str, list[Piece]] = {}
+    reader = ss.Reader(url)
+    bins = reader.manifest.bins
+    assert bins is not None
+    for number, row in enumerate(reader):
+        runs = row.get(bins.beside("loss"))
+        loss = (
+            np.ones(bins.size, bool)
+            if runs is None or not len(runs)
+            else np.repeat(np.arange(len(runs)) % 2 == 0, runs)
+        )
+        offsets = row[bins.beside("offsets")]
+        begin, of = 0, iter(row[bins.beside("keys")])
+        lengths = row[bins.beside("lengths")].tolist()
+        assert sum(map(abs, lengths)) == bins.size
+        for length in lengths:
+            stop = begin + abs(length)
+            ids = row[bins.field][begin:stop]
+            if length < 0:
+                assert (ids == bins.pad).all()
+            else:
+                key = next(of)
+                offset = 0 if not len(offsets) else int(offsets[row[bins.beside("keys")].index(key)])
+                found.setdefault(key, []).append(Piece(number, begin, length, offset, ids, loss[begin:stop]))
+            begin = stop
+        assert next(of, None) is None
+        assert row[bins.beside("documents")] == sum(
+            one.offset == 0 for many in found.values() for one in many if one.bin == number
+        )
+    return found
+
+
+def documents(lengths: list[int], *, masked: bool = False) -> list[dict[str, Any]]:
+    """Documents of these lengths, no two tokens of them alike."""
+    ends = np.cumsum([0, *lengths])
+    made = []
+    for i, (begin, end) in enumerate(pairwise(ends)):
+        one = {"__key__": f"d{i}", "ids": np.arange(begin, end) + 1, "n": i, "text": f"text {i}"}
+        made.append(one | ({"loss_mask": (np.arange(begin, end) % 3 != 0)} if masked and i % 2 else {}))
+    return made
+
+
+@pytest.fixture
+def small_windows(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(binning, "_BINS", 3)
+    monkeypatch.setattr(binning, "_FEWEST", 1)
+
+
+@given(st.data())
+@at_most(60)
+def test_every_token_lies_once_and_nothing_is_cut_that_fits(data: st.DataObject) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(binning, "_BINS", data.draw(st.sampled_from([1, 2, 5])))
+        patch.setattr(binning, "_FEWEST", 1)
+        size = data.draw(st.sampled_from([1, 4, 7, 16]))
+        packing = data.draw(st.sampled_from(["fit", "concat"]))
+        lengths = data.draw(st.lists(st.integers(1, 3 * size), min_size=1, max_size=40))
+        shuffle, masked = data.draw(st.booleans()), data.draw(st.booleans())
+        made = documents(lengths, masked=masked)
+        store = MemoryStore({})
+        manifest = ss.pack(
+            made, store, bins=size, packing=packing, shuffle=shuffle, format="record", shard_size=2000, workers=0
+        )
+    bins = manifest.bins
+    assert bins is not None
+    assert (bins.documents, bins.tokens) == (len(made), sum(lengths))
+    found = pieces_of(store)
+    assert found.keys() == {one["__key__"] for one in made}
+    for one in made:
+        pieces = sorted(found[one["__key__"]], key=lambda piece: piece.offset)
+        assert np.concatenate([piece.ids for piece in pieces]).tolist() == one["ids"].tolist()
+        assert [piece.offset for piece in pieces] == [0, *np.cumsum([piece.length for piece in pieces])[:-1]]
+        mask = np.concatenate([piece.loss for piece in pieces])
+        assert mask.tolist() == np.asarray(one.get("loss_mask", np.ones(len(mask), bool))).tolist()
+        if packing == "fit":
+            assert all(piece.length == size for piece in pieces[:-1]), "cut into full bins and a rest"
+            part = size
+            while part >= bins.least:
+                for piece in pieces:
+                    assert piece.length > part or piece.begin // part == (piece.begin + piece.length - 1) // part
+                part //= 2
+
+
+def test_what_a_document_has_besides_stands_with_its_tokens() -> None:
+    store = MemoryStore({})
+    ss.pack(documents([3, 20, 5, 8]), store, bins=8, format="record", workers=0)
+    rows = list(ss.Reader(store))
+    assert all(row["n"].dtype == np.int64 for row in rows)
+    for row in rows:
+        assert row["text"] == [f"text {n}" for n in row["n"]]
+        assert row["ids.keys"] == [f"d{n}" for n in row["n"]]
+
+
+@pytest.mark.usefixtures("small_windows")
+@pytest.mark.parametrize("format", ["tar", "record"])
+def test_the_same_bytes_by_any_number_of_workers(tmp_path: Path, format: str) -> None:
+    rng = np.random.default_rng(0)
+    made = documents(rng.integers(1, 90, 400).tolist(), masked=True)
+    written = []
+    for workers in (0, 2):
+        out = tmp_path / f"{workers}"
+        manifest = ss.pack(made, out, bins=32, format=format, shard_size="20kB", workers=workers)
+        assert manifest.shards > 2
+        written.append({path.name: path.read_bytes() for path in out.iterdir()})
+    assert written[0] == written[1]
+
+
+@pytest.mark.usefixtures("small_windows")
+def test_the_order_of_bins_is_that_of_documents_where_nothing_is_shuffled() -> None:
+    store = MemoryStore({})
+    ss.pack(documents([5] * 40), store, bins=10, shuffle=False, packing="concat", format="record", workers=0)
+    ids = np.concatenate([row["ids"] for row in ss.Reader(store)])
+    assert ids.tolist() == list(range(1, 201))
+    ss.pack(documents([5] * 40), store, bins=10, shuffle=False, format="record", workers=0, overwrite=True)
+    firsts = [row["n"].min() for row in ss.Reader(store)]
+    assert firsts == sorted(firsts)
+
+
+def test_bins_are_shuffled_in_their_window() -> None:
+    stores = [MemoryStore({}) for _ in range(2)]
+    for seed, store in enumerate(stores):
+        ss.pack(documents(list(range(1, 9)) * 30), store, bins=8, seed=seed, format="record", workers=0)
+    longest = [[max(row["ids.lengths"]) for row in ss.Reader(store)] for store in stores]
+    assert longest[0] != sorted(longest[0], reverse=True), "longest documents first"
+    assert longest[0] != longest[1]
+
+
+@pytest.mark.parametrize(
+    ("long", "kept", "rejected", "truncated"), [("split", 30, 0, 0), ("reject", 9, 1, 0), ("truncate", 17, 0, 1)]
+)
+def test_documents_longer_than_a_bin(tmp_path: Path, long: Any, kept: int, rejected: int, truncated: int) -> None:
+    manifest = ss.pack(documents([4, 21, 5]), tmp_path / "out", bins=8, long=long, format="record", workers=0)
+    report = json.loads((tmp_path / "out" / "report.json").read_text())
+    assert manifest.bins is not None
+    assert manifest.bins.tokens == kept == report["bins"]["tokens"]
+    assert (report["rejects"], report["bins"]["truncated"]) == (rejected, truncated)
+    cut = {one["length"]: one["documents"] for one in report["bins"]["cut"]}
+    assert cut == ({8: 1, 4: 2, 2: 3} if long == "split" else {8: 0, 4: 1, 2: 2} if rejected else {8: 0, 4: 2, 2: 3})
+    if rejected:
+        text = (tmp_path / "out" / "rejects.jsonl").read_text()
+        assert "it has 21 tokens, more than a bin of 8" in text
+
+
+@pytest.mark.parametrize(
+    ("bad", "reason"),
+    [
+        ({"ids": []}, "it has no tokens"),
+        ({"n": 3}, "it has no field 'ids', which holds its tokens"),
+        ({"ids": [1, 70_000]}, "70000 does not fit uint16"),
+        ({"ids": [1, -1]}, "field 'ids'"),
+        ({"ids": [[1], [2]]}, "numbers in one row"),
+        ({"ids": [1, 2], "loss_mask": [1, 2]}, "its loss_mask has other numbers than 0 and 1"),
+        ({"ids": [1, 2], "loss_mask": [1]}, "its loss_mask has 1 numbers for 2 tokens"),
+        ({"ids": [1], "emb": np.ones(3)}, "field 'emb' is array"),
+        ({"ids": [1], "ids.lengths": 3}, "'ids.lengths' is called like those that say where documents begin"),
+    ],
+)
+def test_what_is_no_document_is_rejected(tmp_path: Path, bad: dict[str, Any], reason: str) -> None:
+    made = [{"__key__": "good", "ids": [1, 2, 3]}, {"__key__": "bad", **bad}]
+    options: dict[str, Any] = {"bins": 8, "token_dtype": "uint16", "format": "record", "workers": 0}
+    manifest = ss.pack(made, tmp_path / "out", **options)
+    assert manifest.bins is not None
+    assert manifest.bins.documents == 1
+    assert reason in (tmp_path / "out" / "rejects.jsonl").read_text()
+
+
+@pytest.mark.parametrize(
+    ("options", "what"),
+    [
+        ({"bins": 0}, "bins must be a number of tokens"),
+        ({"bins": True}, "bins must be a number of tokens"),
+        ({"bins": 8, "bin_min": 3}, "bin_min must be bins divided by a power of two"),
+        ({"bins": 8, "bin_min": 16}, "bin_min must be bins divided by a power of two"),
+        ({"bins": 8, "packing": "best"}, "packing must be 'fit' or 'concat'"),
+        ({"bins": 8, "long": "cut"}, "long must be 'split', 'reject' or 'truncate'"),
+        ({"bins": 8, "token_dtype": "int64"}, "token_dtype must be 'uint16' or 'uint32'"),
+        ({"bins": 8, "pad": -1}, "pad must be a token"),
+        ({"bins": 8, "pad": 65_536, "token_dtype": "uint16"}, r"pad must be a token in \[0, 65535\]"),
+        ({"bins": 8, "bin_field": "__ids"}, "cannot be a field name"),
+        ({"bins": 8, "rows": True}, "rows=True lists a sample a row"),
+        ({"long": "reject"}, "long is an option of bins"),
+    ],
+)
+def test_options_that_are_not_allowed(tmp_path: Path, options: dict[str, Any], what: str) -> None:
+    with pytest.raises(UsageError, match=what):
+        ss.pack(documents([3]), tmp_path / "out", workers=0, **options)
+
+
+def test_numbers_that_some_documents_lack(tmp_path: Path) -> None:
+    floats = [{"__key__": "a", "ids": [1], "score": 0.5}, {"__key__": "b", "ids": [2]}]
+    ss.pack(floats, tmp_path / "floats", bins=2, format="record", workers=0)
+    (row,) = ss.Reader(tmp_path / "floats")
+    scores = dict(zip(row["ids.keys"], row["score"].tolist(), strict=True))
+    assert scores["a"] == 0.5
+    assert np.isnan(scores["b"])
+    integers = [{"__key__": "a", "ids": [1], "n": 5}, {"__key__": "b", "ids": [2]}]
+    with pytest.raises(FieldError, match="the document has no 'n', which others have"):
+        ss.pack(integers, tmp_path / "integers", bins=2, format="record", workers=0)
+
+
+def test_a_data_set_of_bins_grows_by_bins_of_the_same_kind(tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    options: dict[str, Any] = {"bins": 8, "format": "record", "workers": 0}
+    ss.pack(documents([5, 3, 2]), out, **options)
+    more = [one | {"__key__": f"more/{i}"} for i, one in enumerate(documents([4, 4]))]
+    manifest = ss.pack(more, out, append=True, **options)
+    assert manifest.bins is not None
+    assert (manifest.version, manifest.bins.documents, manifest.bins.tokens) == (2, 5, 18)
+    assert len(pieces_of(out)) == 5
+    for other in ({"bins": 16}, {"bins": 8, "pad": 1}, {"bins": 8, "packing": "concat"}, {"bins": None}):
+        with pytest.raises((UsageError, FieldError)):
+            ss.pack(more, out, append=True, **options | other)
+    with pytest.raises((UsageError, FieldError)), ss.ShardWriter(out, append=True) as writer:
+        writer.write({"__key__": "x", "txt": "no bin"})
+
+
+def test_a_dry_run_packs_a_probe_into_bins(tmp_path: Path) -> None:
+    found = dry_run(
+        documents([9] * 50), tmp_path / "out", PackOptions(bins=32, format="record"), storage=StorageArguments()
+    )
+    assert found.fields["ids"] == "array:uint32:32"
+    assert not (tmp_path / "out").exists()
