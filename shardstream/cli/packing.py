@@ -99,6 +99,7 @@ def _as_json(report: PackReport) -> dict[str, Any]:
         "bytes": manifest.bytes,
         "fields": {name: str(kind) for name, kind in manifest.fields.items()},
         "classes": None if manifest.classes is None else len(manifest.classes),
+        "bins": manifest.bins and manifest.bins.entry,
         "kinds": {name: dict(kinds) for name, kinds in manifest.kinds.items()},
         "rejects": report.rejects,
         "rejects_url": report.rejects_url,
@@ -186,6 +187,8 @@ def print_report(report: PackReport, dest: str, *, as_json: bool) -> None:
     else:
         speed = f"{manifest.samples / report.seconds:,.0f} samples/s, {size(manifest.bytes / report.seconds)}/s"
         out.print(f"{dest}: {what} in {duration(report.seconds)} ({speed})")
+    if manifest.told_bins is not None:
+        out.print(f"bins of {in_one_line(manifest.told_bins)}")
     for name, kinds in manifest.kinds.items():
         out.print(f"{name}: {_format_kinds(kinds)}")
     if report.kept:

@@ -86,6 +86,7 @@ class Info:
         objects: Files that the data lie in, if they are another library's; ``None`` for ours, where a shard is a file.
         loose: Whether values are files of their own, which have no checksums before they are packed.
         notes: Of data of another library, what was left out or decided when they were indexed.
+        bins: Of samples that are bins of documents, how they are packed, how many documents there are, and how full.
     """
 
     url: str
@@ -109,6 +110,7 @@ class Info:
     objects: int | None = None
     loose: bool = False
     notes: tuple[str, ...] = ()
+    bins: str | None = None
 
 
 def info(url: PathOrUrl, **opening: Unpack[Opening]) -> Info:
@@ -157,6 +159,7 @@ def info(url: PathOrUrl, **opening: Unpack[Opening]) -> Info:
         objects=len(manifest.objects.sizes) if isinstance(manifest, Catalogue) else None,
         loose=isinstance(manifest, Catalogue) and manifest.reading.format.loose,
         notes=manifest.told if isinstance(manifest, Catalogue) else (),
+        bins=manifest.told_bins,
     )
 
 

@@ -107,8 +107,8 @@ class Manifest:
         rows += [(name, str(kind), self._stored(name)) for name, kind in islice(self.fields.items(), _SHOWN)]
         notes = [f"... and {len(self.fields) - _SHOWN:,} more fields"] if len(self.fields) > _SHOWN else []
         notes.append(f"format {self.format}, version {self.version}, fingerprint {self.fingerprint}")
-        if self.bins is not None:
-            notes.append(f"bins of {self.bins}: {self.bins.told(self.samples)}")
+        if self.told_bins is not None:
+            notes.append(f"bins of {self.told_bins}")
         if self.classes is not None:
             names = ", ".join(cut(in_one_line(name), 40) for name in self.classes[:_NAMES])
             notes.append(f"{len(self.classes):,} classes: {names}{', ...' if len(self.classes) > _NAMES else ''}")
@@ -122,6 +122,11 @@ class Manifest:
     def format(self) -> str:
         """How samples lie in its shards, for people."""
         return self.framing
+
+    @property
+    def told_bins(self) -> str | None:
+        """How its bins are packed, how many documents and tokens they hold, and how full they are, for people."""
+        return None if self.bins is None else f"{self.bins}: {self.bins.told(self.samples)}"
 
     @property
     def samples(self) -> int:

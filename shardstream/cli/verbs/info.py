@@ -65,6 +65,8 @@ def _rows(found: diagnose.Info) -> list[tuple[str, str]]:
         ("a shard", f"{per.least:,} to {per.most:,} samples (mean {per.mean:,.0f})"),
         ("", f"{size(each.least)} to {size(each.most)} (mean {size(each.mean)})"),
     ]
+    if found.bins is not None:
+        rows.append(("bins", in_one_line(found.bins)))
     if found.classes is not None:
         shown = ", ".join(map(in_one_line, found.classes[:_SHOWN_CLASSES])) + (
             ", ..." if len(found.classes) > _SHOWN_CLASSES else ""

@@ -215,7 +215,10 @@ class PackPlan:
             seed=options.seed if options.shuffle else None,
             plan=self.fingerprint,
         )
-        return replace(manifest, kinds=kinds_of(results), bins=bins_of(options.binning, results))
+        bins = bins_of(options.binning, results)
+        if bins is None and options.transform is None and manifest.samples == len(source):
+            bins = source.bins  # which are stored as they are
+        return replace(manifest, kinds=kinds_of(results), bins=bins)
 
 
 def pack_plan(

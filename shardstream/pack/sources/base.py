@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from shardstream.errors import FieldError
 from shardstream.pack.sources.duplicates import KeyNumbers
 from shardstream.pack.sources.paths import Origin, extension_of
+from shardstream.shards.bins import Bins
 from shardstream.shards.fields import FieldType, check_field_name
 from shardstream.text import valid_unicode
 
@@ -86,6 +87,7 @@ class Source(ABC):
         declared: Types of fields as they are to be stored, also of those that a transform makes.
         mean_bytes: Mean size of a sample, where all sizes are known and part of the fingerprint.
         numbering: How equal keys are told apart, if there are any; `numbered` does it.
+        bins: What a manifest says of its samples, where they are bins of documents.
         decoded: Whether all its pictures have been decoded already, so that nobody has to do it again to find damage.
         lendable: Whether a worker process of this machine can open it from a pickle, see `lending.Lent`; its `part` is
             then called there.
@@ -102,6 +104,7 @@ class Source(ABC):
     root: str | None = None
     numbering: KeyNumbers | None = None
     decoded: bool = False
+    bins: Bins | None = None
     lendable: bool = False
     origin: Origin | None = None
 
@@ -132,7 +135,7 @@ class DerivedSource(Source):
         self.root, self.types, self.mean_bytes = source.root, dict(source.types), source.mean_bytes
         self.implied, self.declared = dict(source.implied), dict(source.declared)
         self.lendable, self.origin, self.decoded = source.lendable, source.origin, source.decoded
-        self.rejects = source.rejects
+        self.rejects, self.bins = source.rejects, source.bins
 
     def __len__(self) -> int:
         return len(self._source)

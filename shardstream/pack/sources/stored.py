@@ -129,6 +129,8 @@ class StoredSource(Source):
         self.mean_bytes = dataset.manifest.bytes / max(dataset.manifest.samples, 1)
         self.types = _chosen(fields, dataset.manifest)
         self._columns = tuple(self.types)
+        if fields is None and take is None:
+            self.bins = dataset.manifest.bins
         self._count = _taken(take, dataset.manifest.samples)
         self._fingerprint = fingerprint
         if not self._count:

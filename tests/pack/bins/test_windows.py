@@ -13,7 +13,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import shardstream as ss
-from shardstream.errors import FieldError, UsageError
+from shardstream.diagnose.info import info
+from shardstream.errors import FieldError, SourceError, UsageError
 from shardstream.pack.bins import binning
 from shardstream.pack.dry_run import dry_run
 from shardstream.pack.options import PackOptions
@@ -258,3 +259,50 @@ def test_a_dry_run_packs_a_probe_into_bins(tmp_path: Path) -> None:
     )
     assert found.fields["ids"] == "array:uint32:32"
     assert not (tmp_path / "out").exists()
+
+
+def test_documents_that_can_only_be_read_in_order(tmp_path: Path) -> None:
+    made = documents([3, 9, 20, 1, 8] * 8)
+    options: dict[str, Any] = {"bins": 8, "token_dtype": "uint16", "format": "record", "workers": 0}
+    ss.pack((one for one in made), tmp_path / "generator", **options)
+    lines = tmp_path / "documents.jsonl"
+    lines.write_text("".join(json.dumps({"key": one["__key__"], "ids": one["ids"].tolist()}) + "\n" for one in made))
+    ss.pack(lines, tmp_path / "lines", key="key", **options)
+    for name in ("generator", "lines"):
+        found = pieces_of(tmp_path / name)
+        for one in made:
+            pieces = sorted(found[one["__key__"]], key=lambda piece: piece.offset)
+            assert np.concatenate([piece.ids for piece in pieces]).tolist() == one["ids"].tolist()
+
+
+def test_bins_are_repacked_as_they_are_and_never_packed_into_bins(tmp_path: Path) -> None:
+    old = ss.pack(documents([5, 3, 2] * 20), tmp_path / "out", bins=8, format="record", workers=0)
+    new = ss.repack(tmp_path / "out", tmp_path / "again", shuffle=True, shard_size=1000, workers=0)
+    assert new.bins == old.bins
+    assert len(pieces_of(tmp_path / "again")) == 60
+    part = ss.repack(tmp_path / "out", tmp_path / "part", take=3, workers=0)
+    assert part.bins is None
+    with pytest.raises(SourceError, match="this folder holds a packed data set"):
+        ss.pack(tmp_path / "out", tmp_path / "bins of bins", bins=16, workers=0)
+
+
+def test_data_sets_of_bins_are_merged(tmp_path: Path) -> None:
+    options: dict[str, Any] = {"format": "record", "workers": 0}
+    for name, count in (("one", 20), ("other", 30)):
+        ss.pack(documents([5, 3] * count), tmp_path / name, bins=8, **options)
+    both = ss.merge([tmp_path / "one", tmp_path / "other"], tmp_path / "both")
+    assert both.bins is not None
+    assert (both.bins.documents, both.bins.tokens) == (100, 400)
+    ss.pack(documents([5]), tmp_path / "longer", bins=16, **options)
+    with pytest.raises((UsageError, FieldError)):
+        ss.merge([tmp_path / "one", tmp_path / "longer"], tmp_path / "mixed")
+    ss.pack([{"__key__": "a", "txt": "no bin"}], tmp_path / "samples", **options)
+    with pytest.raises(UsageError, match="has bins of documents"):
+        ss.merge([tmp_path / "one", tmp_path / "samples"], tmp_path / "mixed")
+
+
+def test_what_is_said_of_bins(tmp_path: Path) -> None:
+    manifest = ss.pack(documents([5, 3, 2, 6]), tmp_path / "out", bins=8, format="record", workers=0)
+    said = "8 tokens of 'ids' (fit, down to 2, padded with 0): 4 documents, 16 tokens, 100.00% full"
+    assert f"bins of {said}" in repr(manifest)
+    assert info(tmp_path / "out").bins == said
