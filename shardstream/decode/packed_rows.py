@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from shardstream.errors import DecodeError
+from shardstream.shards.bins import cut_where_rows_end
 
 IGNORED = -100
 """The label of tokens that no loss is of: the default of ``torch.nn.functional.cross_entropy``."""
@@ -125,13 +126,9 @@ class Pieces(NamedTuple):
             positions[documents & there] = bins.offsets.values
         if length == bins.ids.shape[1]:
             return cls(begins, sizes, documents, positions)
-        counts_of = (begins + sizes - 1) // length - begins // length + 1
-        of = np.repeat(np.arange(len(sizes)), counts_of)
-        row = begins[of] // length + np.arange(len(of)) - np.repeat(np.cumsum(counts_of) - counts_of, counts_of)
-        starts = np.maximum(row * length, begins[of])
-        stops = np.minimum((row + 1) * length, (begins + sizes)[of])
+        of, starts, cut = cut_where_rows_end(begins, sizes, length)
         moved = starts - begins[of] if go_on else 0
-        return cls(starts, stops - starts, documents[of], positions[of] + moved)
+        return cls(starts, cut, documents[of], positions[of] + moved)
 
     def fill_positions(self, out: NDArray[np.int64]) -> None:
         """Write position ids, (tokens,)."""

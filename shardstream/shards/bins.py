@@ -6,6 +6,9 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
 from typing import Any, Literal, TypeAlias
 
+import numpy as np
+from numpy.typing import NDArray
+
 from shardstream.errors import UsageError
 from shardstream.shards.fields import FieldType
 from shardstream.sizes import plural
@@ -24,6 +27,30 @@ def beside(field: str, what: Beside) -> str:
         'ids.lengths'
     """
     return f"{field}.{what}"
+
+
+def cut_where_rows_end(
+    begins: NDArray[np.int64], sizes: NDArray[np.int64], length: int
+) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
+    """Ranges of rows that are laid end to end, cut where rows end.
+
+    Args:
+        begins: Where each begins, (n,).
+        sizes: How long each is, at least 1, (n,).
+        length: Of a row.
+
+    Returns:
+        Which range each piece is of, where it begins, and how long it is: (pieces,).
+
+        >>> [one.tolist() for one in cut_where_rows_end(np.array([2]), np.array([5]), 4)]
+        [[0, 0], [2, 4], [2, 3]]
+    """
+    first, ends = begins // length, begins + sizes
+    counts = (ends - 1) // length - first + 1
+    of = np.repeat(np.arange(len(counts)), counts)
+    rows = first[of] + np.arange(len(of)) - np.repeat(np.cumsum(counts) - counts, counts)
+    starts = np.maximum(rows * length, begins[of])
+    return of, starts, np.minimum((rows + 1) * length, ends[of]) - starts
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,4 @@
-"""The picture of what the processes of drills held; see ``tools/drills/held``."""
+"""The picture of what the processes of drills held: ``python -m drills.held FILE.svg .bench/haul/*.jsonl``."""
 
 from __future__ import annotations
 
@@ -6,14 +6,13 @@ import argparse
 import json
 from collections.abc import Sequence
 from pathlib import Path
-from statistics import mode
 
 import matplotlib as mpl
 import numpy as np
 from bench.drawing import STYLE, save
 from matplotlib import pyplot
 
-from drills.processes.watch import Held, settled
+from drills.processes.watch import Held, settled, usual
 
 _COLOURS = ("#3b82f6", "#d9772b", "#2a9d6f", "#b05cc6")
 _KINDS = (("private", "private memory, MB", 1e-6), ("threads", "threads", 1.0), ("descriptors", "descriptors", 1.0))
@@ -21,9 +20,7 @@ _KINDS = (("private", "private memory, MB", 1e-6), ("threads", "threads", 1.0), 
 
 def read(path: Path) -> list[Held]:
     """What was seen of as many processes as there mostly were."""
-    held = [Held(**json.loads(line)) for line in path.read_text().splitlines()]
-    usual = mode(one.processes for one in held)
-    return [one for one in held if one.processes == usual]
+    return usual([Held(**json.loads(line)) for line in path.read_text().splitlines()])
 
 
 def draw(paths: Sequence[Path], to: Path) -> Path:

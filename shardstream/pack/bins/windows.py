@@ -20,6 +20,7 @@ from shardstream.pack.bins.documents import Document
 from shardstream.pack.bins.fitting import best_fit
 from shardstream.pack.bins.rows import BinRows, DocumentPiece
 from shardstream.rng import Domain, words
+from shardstream.shards.bins import cut_where_rows_end
 from shardstream.shards.fields import FieldType
 from shardstream.shards.index import check_key
 from shardstream.shards.writing import OneShard
@@ -64,13 +65,8 @@ class _Segments(NamedTuple):
 
     def cut(self, size: int) -> _Segments:
         """The same, cut where bins end."""
-        first, last = self.places // size, (self.places + self.lengths - 1) // size
-        counts = last - first + 1
-        of = np.repeat(np.arange(len(counts)), counts)
-        bins = np.arange(len(of)) - np.repeat(np.cumsum(counts) - counts, counts) + first[of]
-        begins = np.maximum(bins * size, self.places[of])
-        ends = np.minimum((bins + 1) * size, self.places[of] + self.lengths[of])
-        return _Segments(self.entries[of], self.offsets[of] + begins - self.places[of], ends - begins, begins, ())
+        of, begins, lengths = cut_where_rows_end(self.places, self.lengths, size)
+        return _Segments(self.entries[of], self.offsets[of] + begins - self.places[of], lengths, begins, ())
 
 
 class _Waiting:
@@ -215,7 +211,7 @@ class BinWriter:
             row.append((place_in_bin, self._waiting.piece(entry, offset, length)))
         if row:
             self._rows.write(row)
-        waiting, self._waiting, self._loose = self._waiting, _Waiting(self._binning.dtype), 0
+        waiting, self._waiting = self._waiting, _Waiting(self._binning.dtype)
         for entry, offset in segments.kept:
             self._waiting.add(waiting.piece(entry, offset))
         self._loose = self._waiting.tokens

@@ -83,8 +83,7 @@ class Watch(threading.Thread):
 
     def usual(self) -> list[Held]:
         """What was seen when there were as many processes as mostly."""
-        usual = mode(one.processes for one in self.held)
-        return [one for one in self.held if one.processes == usual]
+        return usual(self.held)
 
     def problems(self, path: Path) -> list[str]:
         """What is wrong at the end of the run, which is waited for: processes are left, or what they held grew.
@@ -107,6 +106,12 @@ def _look(pid: int) -> tuple[int, int, int, int] | None:
         pool = sum(name.startswith("tokio") for name in names)
         return private << 10, len(names) - pool, pool, len(os.listdir(f"/proc/{pid}/fd"))
     return None
+
+
+def usual(held: Sequence[Held]) -> list[Held]:
+    """What was seen when there were as many processes as mostly."""
+    most = mode(one.processes for one in held)
+    return [one for one in held if one.processes == most]
 
 
 def settled(held: Sequence[Held]) -> list[Held]:
