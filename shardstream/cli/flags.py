@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Callable, Mapping
 from enum import Enum, StrEnum
 from functools import partial
@@ -10,7 +11,7 @@ from typing import Annotated, Any, Optional
 
 import typer
 
-from shardstream.cli.packing import load_transform
+from shardstream.cli.packing import load_function
 from shardstream.cli.stores import DestOptions, SourceOptions, StorageOptions, TransportOption, parse_options
 from shardstream.errors import UsageError
 
@@ -146,10 +147,38 @@ class Flags:
     long: Annotated[
         Long, typer.Option(help="Documents longer than a bin: full bins and a rest, left out, or their beginning.")
     ]
-    pad: Annotated[int, typer.Option(help="The token that fills up a bin.", min=0, metavar="TOKEN")]
+    pad: Annotated[str, typer.Option(help="The token that fills up a bin: its number, or its text.", metavar="TOKEN")]
     token_dtype: Annotated[
         Optional[TokenDtype],  # noqa: UP045
-        typer.Option(help="uint16 or uint32, as tokens are stored. (default: uint32)"),
+        typer.Option(
+            help="uint16 or uint32, as tokens are stored. (default: uint16 if a tokenizer has few enough, else uint32)"
+        ),
+    ]
+    tokenize: Annotated[
+        Optional[str],  # noqa: UP045
+        typer.Option(
+            help="What makes tokens of texts: a tokenizer.json or its folder, tiktoken:NAME, or a function by module "
+            "and name.",
+            metavar="FILE|MODULE:NAME",
+        ),
+    ]
+    text_field: Annotated[str, typer.Option(help="The field that holds the text of a document.", metavar="FIELD")]
+    messages: Annotated[
+        Optional[str],  # noqa: UP045
+        typer.Option(help="The field that holds a conversation, for --tokenize's chat template.", metavar="FIELD"),
+    ]
+    bos: Annotated[
+        Optional[str],  # noqa: UP045
+        typer.Option(help="Token to put before each document: its number, or its text.", metavar="TOKEN"),
+    ]
+    eos: Annotated[
+        Optional[str],  # noqa: UP045
+        typer.Option(help="Token to put behind each document.", metavar="TOKEN"),
+    ]
+    allow_special: Annotated[bool, typer.Option("--allow-special", help="Let special tokens in texts become these.")]
+    tokenizer_id: Annotated[
+        Optional[str],  # noqa: UP045
+        typer.Option(help="What a function, or the tokenizer of ready tokens, is known by.", metavar="NAME"),
     ]
     overwrite: Overwrite
     append: Annotated[
@@ -259,9 +288,24 @@ def parse_format_options(texts: list[str] | None) -> dict[str, str] | None:
     return options or None
 
 
+def _parse_tokenizer(text: str | None) -> Any:
+    """A function where its module is named; else what names a tokenizer."""
+    if text is None or ":" not in text or text.startswith("tiktoken:") or os.path.exists(text):
+        return text
+    return load_function(text, "--tokenize")
+
+
+def _parse_token(text: str | None) -> int | str | None:
+    return int(text) if text is not None and text.isdecimal() else text
+
+
 _PARSERS: dict[str, Callable[[Any], Any]] = {
     "meta": _parse_meta,
-    "transform": lambda name: None if name is None else load_transform(name),
+    "transform": lambda name: None if name is None else load_function(name),
+    "tokenize": _parse_tokenizer,
+    "pad": _parse_token,
+    "bos": _parse_token,
+    "eos": _parse_token,
     "storage_options": parse_options,
     "format_options": parse_format_options,
     "source_options": partial(parse_options, flag="--source-option"),

@@ -6,7 +6,7 @@ import operator
 import os
 import sys
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from importlib import import_module
 from typing import Any
@@ -15,7 +15,6 @@ from shardstream.cli.report import duration, plural, print_json, print_row, size
 from shardstream.errors import UsageError
 from shardstream.pack.dry_run import DryRun
 from shardstream.pack.encode.images import DAMAGED
-from shardstream.pack.encode.sample import Transform
 from shardstream.pack.output.report import PackReport
 from shardstream.progress import OnProgress, ProgressEvent
 from shardstream.text import in_one_line
@@ -30,18 +29,16 @@ def _format_kinds(kinds: Mapping[str, int]) -> str:
     return "; ".join(found + ([f"kept as they are: {', '.join(kept)}"] if kept else []))
 
 
-def load_transform(name: str) -> Transform:
-    """The function that ``--transform MODULE:NAME`` names; UsageError."""
+def load_function(name: str, flag: str = "--transform") -> Callable[[Any], Any]:
+    """The function that a flag names as MODULE:NAME; UsageError."""
     module, colon, function = name.partition(":")
     if not colon:
-        raise UsageError("--transform wants MODULE:NAME", hint="--transform my_module:shrink, for my_module.py here")
+        raise UsageError(f"{flag} wants MODULE:NAME", hint=f"{flag} my_module:shrink, for my_module.py here")
     sys.path.insert(0, os.getcwd())  # workers get the path too
     try:
         found: Any = operator.attrgetter(function)(import_module(module))
     except (ImportError, AttributeError) as error:
-        raise UsageError(
-            f"--transform: {error}", hint="modules are looked for here and where Python finds them"
-        ) from error
+        raise UsageError(f"{flag}: {error}", hint="modules are looked for here and where Python finds them") from error
     return found  # type: ignore[no-any-return] # what it is, PackOptions checks
 
 

@@ -6,6 +6,7 @@ import inspect
 import json
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, fields
+from functools import cached_property
 from typing import Any
 
 import xxhash
@@ -14,6 +15,8 @@ from shardstream.errors import UsageError
 from shardstream.extras import require
 from shardstream.images.jpeg.transcode import DEFAULT_WIDTH
 from shardstream.pack.bins.binning import Binning, Long, Packing, TokenDtype
+from shardstream.pack.bins.texts import Texts
+from shardstream.pack.bins.tokenizers import Tokenizer, tokenizer_of
 from shardstream.pack.encode.images import ANY_PIXELS, DEFAULT_MAX_PIXELS, Check, Damaged, ImageOptions, Jpeg
 from shardstream.pack.encode.sample import Transform
 from shardstream.pack.output.rows import check_rows
@@ -28,7 +31,8 @@ from shardstream.sizes import parse_size
 LABEL_MODES = ("int", "name")
 GROUPS = ("file", "stem")
 UNKNOWN = ("error", "reject")
-_OF_BINS = ("bin_field", "bin_min", "packing", "long", "pad", "token_dtype")
+_OF_BINS = ("bin_field", "bin_min", "packing", "long", "pad", "token_dtype", "bos", "eos", "tokenize", "tokenizer_id")
+_OF_TEXT = ("text_field", "messages", "allow_special")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -64,8 +68,16 @@ class PackOptions:
     bin_min: int | None = None
     packing: Packing = "fit"
     long: Long = "split"
-    pad: int = 0
+    pad: int | str = 0
     token_dtype: TokenDtype | None = None
+    # text into tokens
+    tokenize: Any = None
+    text_field: str = "text"
+    messages: str | None = None
+    bos: int | str | None = None
+    eos: int | str | None = None
+    allow_special: bool = False
+    tokenizer_id: str | None = None
     # images
     jpeg: Jpeg = "addressable"
     max_side: int | None = None
@@ -89,6 +101,8 @@ class PackOptions:
         check_meta(self.meta)
         _check_seed(self.seed)
         _ = self.images, self.binning
+        if self.texts is not None:  # large ones take a second to be written down
+            object.__setattr__(self, "tokenize", self.texts.tokenizer)
         if self.transform is not None and not callable(self.transform):
             raise UsageError(
                 f"transform must be a function of a sample, got {self.transform!r}",
@@ -142,20 +156,65 @@ class PackOptions:
         given = {one.name: getattr(self, one.name) for one in fields(ImageOptions)}
         return ImageOptions(**given)
 
-    @property
+    @cached_property
     def binning(self) -> Binning | None:
         """How documents become bins; ``None`` where samples are stored.
 
         Raises:
             UsageError: An option of bins that is not allowed, or without ``bins``.
         """
-        if self.bins is not None:
-            dtype = self.token_dtype or "uint32"
-            return Binning(self.bins, self.bin_field, self.bin_min or 0, self.packing, self.long, self.pad, dtype)
+        texts = self.texts
+        if self.bins is None:
+            self._check_unset(_OF_BINS, "bins", "say how long they are: bins=8192 (--bins)")
+            return None
+        tokenizer = None if texts is None else texts.tokenizer
+        small = tokenizer is not None and tokenizer.fits("uint16")
+        pad: Any = self._token("pad", tokenizer)
+        return Binning(
+            self.bins,
+            self.bin_field,
+            self.bin_min or 0,
+            self.packing,
+            self.long,
+            pad,
+            self.token_dtype or ("uint16" if small else "uint32"),
+            self._token("bos", tokenizer),
+            self._token("eos", tokenizer),
+            self.tokenizer_id if tokenizer is None else tokenizer.identity,
+        )
+
+    @cached_property
+    def texts(self) -> Texts | None:
+        """How texts become tokens; ``None`` where they are tokens.
+
+        Raises:
+            UsageError: A tokenizer that is none, or an option of text without one.
+        """
+        if self.tokenize is None:
+            self._check_unset(_OF_TEXT, "texts that are tokenized", "say by what: tokenize= (--tokenize)")
+            return None
+        field = self.text_field if self.messages is None else self.messages
+        check_field_name(field)
+        conversations = self.messages is not None
+        special = self.allow_special
+        made = tokenizer_of(self.tokenize, name=self.tokenizer_id, allow_special=special, conversations=conversations)
+        return Texts(made, field, conversations)
+
+    def _token(self, name: str, tokenizer: Tokenizer | None) -> int | None:
+        """The number of a token that an option names."""
+        given = getattr(self, name)
+        if not isinstance(given, str):
+            return given  # type: ignore[no-any-return] # what it is not, `Binning` refuses
+        found = None if tokenizer is None else tokenizer.token(given)
+        if found is None:
+            who = "no tokenizer is given that knows it" if tokenizer is None else "the tokenizer has no such token"
+            raise UsageError(f"{name} names the token {given!r}, and {who}", hint="give it by its number")
+        return found
+
+    def _check_unset(self, names: Collection[str], of: str, hint: str) -> None:
         for one in fields(self):
-            if one.name in _OF_BINS and getattr(self, one.name) != one.default:
-                raise UsageError(f"{one.name} is an option of bins", hint="say how long they are: bins=8192 (--bins)")
-        return None
+            if one.name in names and getattr(self, one.name) != one.default:
+                raise UsageError(f"{one.name} is an option of {of}", hint=hint)
 
     @property
     def first_pass(self) -> ImageOptions:
@@ -184,6 +243,8 @@ class PackOptions:
         }
         if self.binning is not None:
             found["bins"] = self.binning.identity
+        if self.texts is not None:
+            found["texts"] = self.texts.field
         for name in ("dedup", "allow_other_origins"):
             if getattr(self, name):
                 found[name] = True

@@ -80,8 +80,16 @@ def pack(
     bin_min: int | None = None,
     packing: Packing = "fit",
     long: Long = "split",
-    pad: int = 0,
+    pad: int | str = 0,
     token_dtype: TokenDtype | None = None,
+    # text into tokens
+    tokenize: Any = None,
+    text_field: str = "text",
+    messages: str | None = None,
+    bos: int | str | None = None,
+    eos: int | str | None = None,
+    allow_special: bool = False,
+    tokenizer_id: str | None = None,
     # images
     jpeg: Jpeg = "addressable",
     max_side: int | None = None,
@@ -183,9 +191,24 @@ def pack(
             wherever a bin ends.
         long: What becomes of documents that are longer than a bin: ``"split"`` makes full bins and a rest of them,
             ``"reject"`` leaves them out, as rejects, ``"truncate"`` stores their beginning.
-        pad: The token that fills up what stays free in a bin.
+        pad: The token that fills up what stays free in a bin, by its number, or its text where there is a tokenizer.
         token_dtype: ``"uint16"`` or ``"uint32"``, as tokens are stored. A token that does not fit rejects its document.
-            Default: uint32.
+            Default: uint16 where a tokenizer has at most 65,536 tokens, else uint32.
+
+    Text into tokens (``docs/text.md``):
+        tokenize: What makes tokens of texts, in the workers: a tokenizer of ``tokenizers``, ``transformers`` (a fast
+            one) or ``tiktoken``, the path of a ``tokenizer.json`` or of its folder, ``"tiktoken:o200k_base"``, or a
+            function of a ``str`` that returns integers. Default: documents have tokens, in ``bin_field``.
+        text_field: The field that holds the text of a document. Tokens take its place.
+        messages: The field that holds a conversation, a list of ``{"role": ..., "content": ...}``, in place of a text:
+            it becomes one document by the chat template of ``tokenize``, a tokenizer of ``transformers``. What the
+            assistant says is learned from, as the template marks it.
+        bos: A token that is put before each document, by its number or its text. Default: none.
+        eos: One that is put behind each. Default: none.
+        allow_special: Let special tokens that stand in a text become these. By default they are characters as others
+            are, and a conversation with one in it is rejected.
+        tokenizer_id: What a function is known by, with its version: another one is another data set, and tokens of two
+            are not appended to each other. Also for tokens that come ready.
 
     Images:
         jpeg: ``"addressable"`` rewrites JPEG files, losslessly, so that a crop costs only its own decoding; any decoder

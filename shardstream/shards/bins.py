@@ -63,6 +63,7 @@ class Bins:
         least: Length of the shortest rows that bins can be read as without cutting what fits into one.
         pad: The token that fills up what is free.
         packing: ``"fit"``, where no document that fits into a bin was cut, or ``"concat"``.
+        tokenizer: What tells the tokenizer that made them from others; ``None`` where that is not known.
         documents: How many begin in all bins.
         tokens: Tokens of all bins, what fills them up left out.
     """
@@ -72,6 +73,7 @@ class Bins:
     least: int
     pad: int
     packing: str
+    tokenizer: str | None = None
     documents: int = 0
     tokens: int = 0
 
@@ -90,7 +92,9 @@ class Bins:
             return None
         if not isinstance(entry, dict):
             raise TypeError("bins must be an object")
-        found = cls(**{name: entry[name] for name in cls.__dataclass_fields__})
+        found = cls(**{name: entry[name] for name in cls.__dataclass_fields__ if name != "tokenizer" or name in entry})
+        if found.tokenizer is not None and not isinstance(found.tokenizer, str):
+            raise TypeError("the tokenizer of bins must be a string")
         numbers = (found.size, found.least, found.pad, found.documents, found.tokens)
         if not all(type(one) is int and one >= 0 for one in numbers):
             raise TypeError("sizes and counts of bins must be integers of at least 0")
@@ -104,7 +108,7 @@ class Bins:
     @property
     def entry(self) -> dict[str, Any]:
         """The same, for a manifest."""
-        return asdict(self)
+        return {name: value for name, value in asdict(self).items() if value is not None}
 
     def beside(self, what: Beside) -> str:
         """The name of a field beside the tokens."""
@@ -125,6 +129,13 @@ class Bins:
         Raises:
             UsageError: They are of different kinds; names both places.
         """
+        if self.tokenizer != other.tokenizer:
+            raise UsageError(
+                f"{mine} was tokenized by {self.tokenizer or 'what is not known'}, "
+                f"{theirs} by {other.tokenizer or 'what is not known'}",
+                hint="the same number would mean two tokens: take one tokenizer for both; tokenizer_id= names that of "
+                "tokens that come ready",
+            )
         added = replace(self, documents=self.documents + other.documents, tokens=self.tokens + other.tokens)
         if replace(added, documents=other.documents, tokens=other.tokens) != other:
             raise UsageError(

@@ -14,8 +14,9 @@ PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
 EXTRAS: dict[str, list[str]] = PROJECT["project"]["optional-dependencies"]
 GROUPS = PROJECT["dependency-groups"]
 # What nobody gets who does not name it: image decoders, each of which can harm what is installed (pyproject.toml says
-# how), pi-heif, which is not looked after any more, kornia and packages of formats that are only packed, which few
-# need, the packages of fsspec for stores that `s3`, `azure` and `gcs` serve, and clusters, which who has one has.
+# how), pi-heif, which is not looked after any more, kornia, packages of formats that are only packed and tokenizers,
+# which few need, the packages of fsspec for stores that `s3`, `azure` and `gcs` serve, and clusters, which who has one
+# has.
 ENGINES = {"dask", "ray", "spark"}
 ON_REQUEST = {
     "simd",
@@ -27,6 +28,8 @@ ON_REQUEST = {
     "zarr",
     "lance",
     "array-record",
+    "text",
+    "chat",
     "s3fs",
     "adlfs",
     "gcsfs",
@@ -93,7 +96,7 @@ def test_pillow_and_pillow_simd_never_come_together() -> None:
 def test_every_tool_has_an_exact_version() -> None:
     pinned = {
         name_of(line)
-        for path in ("tools/constraints.txt", "tools/constraints-engines.txt")
+        for path in ("tools/constraints.txt", "tools/constraints-engines.txt", "tools/constraints-frameworks.txt")
         for line in (ROOT / path).read_text().splitlines()
         if re.fullmatch(r"[A-Za-z0-9._-]+==[0-9.]+", line)
     }

@@ -2,6 +2,8 @@
 
 =============  ===================================================================
 ``binning``    what is asked for, checked
+``tokenizers`` tokenizers of other libraries, in a form that travels
+``texts``      the texts of samples as tokens
 ``documents``  from the contents of a sample to a document: tokens, and what it has besides
 ``fitting``    which document lies where
 ``windows``    documents wait until there are enough of them, and become bins

@@ -39,6 +39,9 @@ class Binning:
         long: What becomes of documents that are longer than a bin, see `pack`.
         pad: The token that fills up what stays free.
         dtype: Of the tokens, as they are stored.
+        bos: A token that is put before each document; ``None`` for none.
+        eos: One that is put behind each.
+        tokenizer: What tells the tokenizer from others, where it is known.
 
     Raises:
         UsageError: A value that is not allowed; says which are.
@@ -51,6 +54,9 @@ class Binning:
     long: Long = "split"
     pad: int = 0
     dtype: TokenDtype = "uint32"
+    bos: int | None = None
+    eos: int | None = None
+    tokenizer: str | None = None
 
     def __post_init__(self) -> None:
         if not _is_integer(self.size) or not 1 <= self.size <= _MOST:
@@ -72,10 +78,16 @@ class Binning:
         _check_one_of("packing", self.packing, _PACKINGS)
         _check_one_of("long", self.long, _LONG)
         _check_one_of("token_dtype", self.dtype, _DTYPES)
-        if not _is_integer(self.pad) or not 0 <= self.pad <= np.iinfo(self.dtype).max:
+        for name in ("pad", "bos", "eos"):
+            self._check_token(name, getattr(self, name))
+
+    def _check_token(self, name: str, token: object) -> None:
+        if token is None and name != "pad":
+            return
+        if not isinstance(token, int) or isinstance(token, bool) or not 0 <= token <= np.iinfo(self.dtype).max:
             raise UsageError(
-                f"pad must be a token in [0, {np.iinfo(self.dtype).max}], got {self.pad!r}",
-                hint="take the tokenizer's pad or end-of-text token",
+                f"{name} must be a token in [0, {np.iinfo(self.dtype).max}], got {token!r}",
+                hint="take the tokenizer's end-of-text token, by its number",
             )
 
     @property
@@ -86,7 +98,7 @@ class Binning:
     @property
     def bins(self) -> Bins:
         """What a manifest says of them, before there are any."""
-        return Bins(self.field, self.size, self.least, self.pad, self.packing)
+        return Bins(self.field, self.size, self.least, self.pad, self.packing, self.tokenizer)
 
     @property
     def window(self) -> int:
@@ -101,7 +113,7 @@ class Binning:
     @property
     def identity(self) -> dict[str, Any]:
         """JSON of everything here that changes a byte of the data set: all of it."""
-        return asdict(self)
+        return {name: value for name, value in asdict(self).items() if value is not None}
 
 
 def _is_integer(value: object) -> bool:

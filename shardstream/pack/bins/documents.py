@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from shardstream.pack.bins.binning import LOSS, Binning
+from shardstream.pack.bins.texts import Texts, Tokens
 from shardstream.pack.encode.files import Unreadable
 from shardstream.pack.encode.sample import UNREADABLE, SampleEncoder, Transform, unreadable
 from shardstream.pack.sources.base import Item
@@ -49,10 +50,12 @@ class DocumentEncoder:
     Attributes:
         samples: How its contents become values.
         binning: The bins.
+        texts: How its text becomes tokens; ``None`` where it has tokens.
     """
 
     samples: SampleEncoder
     binning: Binning
+    texts: Texts | None = None
 
     @property
     def transform(self) -> Transform | None:
@@ -73,19 +76,43 @@ class DocumentEncoder:
         if found is None:
             return None
         values = {name: value for name, value in found.items() if value is not None}
+        given, learned = self._tokens(values)
+        ids = self._ids([] if given is None else given)
+        if not len(ids):
+            raise Unreadable("it has no tokens")
+        loss = None if learned is None else self._loss(learned, len(ids))
+        columns = {name: self._column(name, value) for name, value in values.items()}
+        return self._fitting(*self._framed(ids, loss), columns)
+
+    def _tokens(self, values: dict[str, Any]) -> Tokens:
+        """The tokens of a document and its mask, taken out of its values."""
+        if self.texts is not None:
+            for name in (self.binning.field, LOSS):
+                if name in values:
+                    raise Unreadable(f"it has a field {name!r}, which is for tokens that come ready")
+            return self.texts.tokens(values)
         if self.binning.field not in values:
             raise Unreadable(f"it has no field {self.binning.field!r}, which holds its tokens")
-        ids = self._numbers(self.binning.field, values.pop(self.binning.field), self.binning.dtype)
-        loss = None
-        if LOSS in values:
-            loss = self._loss(values.pop(LOSS), len(ids))
-        columns = {name: self._column(name, value) for name, value in values.items()}
-        return self._fitting(ids, loss, columns)
+        return Tokens(values.pop(self.binning.field), values.pop(LOSS, None))
+
+    def _ids(self, given: Any) -> NDArray[Any]:
+        if self.texts is not None and self.texts.tokenizer.fits(self.binning.dtype):
+            return np.array(given, self.binning.dtype)
+        return self._numbers(self.binning.field, given, self.binning.dtype)
+
+    def _framed(
+        self, ids: NDArray[Any], loss: NDArray[np.bool_] | None
+    ) -> tuple[NDArray[Any], NDArray[np.bool_] | None]:
+        """With the tokens that are put before and behind each document; its end is learned as its last token is."""
+        before, behind = (
+            np.array([] if token is None else [token], ids.dtype) for token in (self.binning.bos, self.binning.eos)
+        )
+        if loss is not None:
+            loss = np.concatenate((before != before, loss, np.full(len(behind), loss[-1])))
+        return np.concatenate((before, ids, behind)), loss
 
     def _fitting(self, ids: NDArray[Any], loss: NDArray[np.bool_] | None, columns: dict[str, Any]) -> Document:
         whole, size = len(ids), self.binning.size
-        if not whole:
-            raise Unreadable("it has no tokens")
         if whole > size and self.binning.long == "reject":
             raise Unreadable(f"it has {whole:,} tokens, more than a bin of {size:,}")
         if whole > size and self.binning.long == "truncate":

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import pickle
 import signal
 import sys
@@ -54,6 +55,7 @@ def main(handle: int, lent: int | None) -> None:
         lent: Of the run's tasks, where they are known by numbers.
     """
     signal.signal(signal.SIGTERM, _stop)
+    os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")  # there is a worker a core
     try:
         with closing(WorkerEnd(handle)) as end:
             _work(end, lent)

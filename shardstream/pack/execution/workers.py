@@ -32,6 +32,7 @@ from selectors import EVENT_READ, EVENT_WRITE, DefaultSelector
 from typing import TypeAlias, TypeVar, cast
 
 from shardstream.errors import ShardStreamError, UsageError, WorkerError
+from shardstream.pack.bins.documents import DocumentEncoder
 from shardstream.pack.execution.channel import ParentEnd
 from shardstream.pack.execution.jobs import Jobs, PackJob, R, Result
 from shardstream.pack.execution.lending import Lent
@@ -108,17 +109,20 @@ def check_travels(task: Task, dumps: Callable[[object], bytes] = pickle.dumps) -
         dumps: What they are pickled with.
 
     Raises:
-        UsageError: ``storage_options``, ``source_options``, ``transform`` or the source hold what cannot be pickled.
+        UsageError: ``storage_options``, ``source_options``, ``transform``, ``tokenize`` or the source hold what cannot
+            be pickled.
     """
     parts: dict[str, object] = {"storage_options": task.dest, "source_options": task.files, "the source": task.part}
     if isinstance(task, ShardTask):
         parts["transform"] = task.recipe.transform
+        if isinstance(task.recipe, DocumentEncoder):
+            parts["tokenize"] = task.recipe.texts
     for name, value in parts.items():
         try:
             dumps(value)
         except Exception as error:  # whatever an object of somebody else's raises
             how = "give credentials by value or through the environment"
-            if name == "transform":
+            if name in ("transform", "tokenize"):
                 how = "define it at the top of a module"
             raise UsageError(
                 f"{name} cannot be sent to worker processes: {type(error).__name__}",

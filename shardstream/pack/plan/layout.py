@@ -226,7 +226,7 @@ def recipe_of(
     decoded = isinstance(source, Source) and source.decoded
     images = replace(options.images, check="header") if decoded else options.images
     samples = SampleEncoder(images, types, options.transform, dict(source.declared))
-    return samples if options.binning is None else DocumentEncoder(samples, options.binning)
+    return samples if options.binning is None else DocumentEncoder(samples, options.binning, options.texts)
 
 
 def _mean(sizes: Sequence[int]) -> float:

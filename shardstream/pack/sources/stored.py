@@ -23,6 +23,7 @@ from shardstream.pack.sources.base import Item, Reject, Source, SourcePart
 from shardstream.pack.sources.duplicates import KeyNumbers, check_unique
 from shardstream.pack.sources.keys import check_mode, key_of_name
 from shardstream.shards.fields import FieldType, ValuesType
+from shardstream.shards.foreign.framing import NAME as FOREIGN
 from shardstream.shards.manifest import Manifest, unknown_field
 
 _AT_ONCE = 256  # samples read together
@@ -51,18 +52,32 @@ class StoredPart(SourcePart):
 
     def __iter__(self) -> Iterator[Item | Reject]:
         rows = _rows(self.address, self.fingerprint, self.fields, (os.getpid(), get_ident()))
-        types = rows.dataset.manifest.fields
         for start in range(0, len(self.numbers), _AT_ONCE):
-            numbers = self.numbers[start : start + _AT_ONCE]
+            yield from self._samples(rows, self.numbers[start : start + _AT_ONCE])
+
+    def _samples(self, rows: DatasetRows, numbers: NDArray[np.int64]) -> Iterator[Item | Reject]:
+        manifest = rows.dataset.manifest
+        try:
             batch = rows.read_ids(numbers)
-            for i, (number, key) in enumerate(zip(numbers.tolist(), batch.keys, strict=True)):
-                place = f"{batch.shards[i]}/{key}" if self.named else f"{batch.shards[i]}#{batch.rows[i]}"
-                try:
-                    values = {name: _plain(types[name], value) for name, value in batch.values(i).items()}
-                except DecodeError as error:
-                    yield Reject(number + 1, place, error.what)
-                    continue
-                yield Item(number + 1, place, key_of_name(self.key, key, number + 1), values)
+        except DecodeError as error:
+            if manifest.framing != FOREIGN:  # what we have written ourselves is damaged
+                raise
+            if len(numbers) > 1:
+                middle = len(numbers) // 2
+                yield from self._samples(rows, numbers[:middle])
+                yield from self._samples(rows, numbers[middle:])
+                return
+            place = "/".join(str(error.place[part]) for part in ("shard", "key") if part in error.place)
+            yield Reject(int(numbers[0]) + 1, place, f"field {error.place.get('field')!r}: {error.what}")
+            return
+        for i, (number, key) in enumerate(zip(numbers.tolist(), batch.keys, strict=True)):
+            place = f"{batch.shards[i]}/{key}" if self.named else f"{batch.shards[i]}#{batch.rows[i]}"
+            try:
+                values = {name: _plain(manifest.fields[name], value) for name, value in batch.values(i).items()}
+            except DecodeError as error:
+                yield Reject(number + 1, place, error.what)
+                continue
+            yield Item(number + 1, place, key_of_name(self.key, key, number + 1), values)
 
 
 @lru_cache(maxsize=4)
