@@ -200,6 +200,13 @@ class PackOptions:
         made = tokenizer_of(self.tokenize, name=self.tokenizer_id, allow_special=special, conversations=conversations)
         return Texts(made, field, conversations)
 
+    @property
+    def document_field(self) -> str | None:
+        """The field that makes a document what it is; ``None`` where samples are stored."""
+        if self.binning is None:
+            return None
+        return self.binning.field if self.texts is None else self.texts.field
+
     def _token(self, name: str, tokenizer: Tokenizer | None) -> int | None:
         """The number of a token that an option names."""
         given = getattr(self, name)

@@ -164,7 +164,8 @@ def pack(
             Pixels under an image's name are encoded. Where it raises, the sample is rejected. The plan knows it by its
             name and its text: what it calls is not looked at.
         dedup: Leave out exact copies of files, whatever their names and labels: a first pass reads all samples, and of
-            those with one hash the first in the source stays. ``duplicates.jsonl`` in ``dest`` lists the others.
+            those with one hash the first in the source stays. Of documents that go into bins, texts or tokens alone are
+            compared. ``duplicates.jsonl`` in ``dest`` lists the others.
         meta: Anything to keep with the data set; JSON.
 
     Order and shards:

@@ -1,8 +1,8 @@
 """Exact copies, found by content before anything is packed: ``--dedup``.
 
 A first pass reads every sample, in tasks of their own, and leaves 16 bytes of each: the XXH3-128 of its files' contents
-(of all its values, where it has no files). Labels do not count: one photograph with two labels is a copy. Of samples
-with one hash the first in the order of the source stays. What is compared at once is bounded: 64 bits of each hash go
+(of all its values, where it has no files; of documents that go into bins, of the text or the tokens alone). Labels do
+not count: one photograph with two labels is a copy. Of samples with one hash the first in the order of the source stays. What is compared at once is bounded: 64 bits of each hash go
 through sorted runs, and only those that repeat are looked at in full.
 """
 
@@ -40,13 +40,19 @@ _NONE = (0, 0)  # of what cannot be read; it will be rejected
 
 @dataclass(frozen=True, slots=True)
 class HashTask:
-    """Hash some samples. Attributes as of `ShardTask`."""
+    """Hash some samples.
+
+    Attributes:
+        number, name, dest, part, files: As of `ShardTask`.
+        field: The field that alone is looked at; ``None`` for all.
+    """
 
     number: int
     name: str
     dest: Location
     part: SourcePart
     files: Files
+    field: str | None = None
 
     def run(self) -> ShardResult:
         """Read the samples and leave their hashes; or find that they are there."""
@@ -68,7 +74,7 @@ class HashTask:
         found: list[tuple[int, int, int]] = []
         for item, contents in read_all(self.part, self.files.read):
             reading = watch.lap()
-            found.append((*_hash_of(item, contents), item.line))
+            found.append((*_hash_of(item, contents, self.field), item.line))
             size = 0 if isinstance(contents, Unreadable) else sum(map(len, contents.values()))
             stats.add(PackStats(samples=1, bytes=size, reading=reading, preparing=watch.lap()))
         data = np.array(found, _HASH).tobytes()
@@ -79,18 +85,17 @@ class HashTask:
         return result, Pending(out, store, {receipt_name(self.name): to_bytes(result)})
 
 
-def _hash_of(item: Item | Reject, contents: Contents | Unreadable) -> tuple[int, int]:
+def _hash_of(item: Item | Reject, contents: Contents | Unreadable, field: str | None = None) -> tuple[int, int]:
     if isinstance(item, Reject) or isinstance(contents, Unreadable):
         return _NONE
+    found: dict[str, Any] = dict(contents or item.values)
+    if field is not None:
+        found = {field: contents.get(field, item.values.get(field))}
     hasher = xxhash.xxh3_128()
-    if contents:
-        for name in sorted(contents):
-            _add(hasher, name, contents[name])
-    else:
-        for name in sorted(item.values):
-            plain: Any = item.values[name]
-            is_bytes = isinstance(plain, bytes | bytearray | memoryview)
-            _add(hasher, name, bytes(plain) if is_bytes else repr(plain).encode("utf-8", "surrogatepass"))
+    for name in sorted(found):
+        plain = found[name]
+        is_bytes = isinstance(plain, bytes | bytearray | memoryview)
+        _add(hasher, name, bytes(plain) if is_bytes else repr(plain).encode("utf-8", "surrogatepass"))
     value = hasher.intdigest()
     return value & 0xFFFF_FFFF_FFFF_FFFF, value >> 64
 
@@ -154,7 +159,8 @@ class _Tasks(Jobs[HashTask]):
 
     def make(self, number: int) -> HashTask:
         layout = self._layout
-        return HashTask(number, self.name(number), self._dest, layout.source.part(layout.numbers(number)), layout.files)
+        part = layout.source.part(layout.numbers(number))
+        return HashTask(number, self.name(number), self._dest, part, layout.files, layout.options.document_field)
 
 
 def _hashes(store: Store, names: Iterable[str]) -> Iterator[tuple[int, NDArray[Any]]]:

@@ -124,9 +124,12 @@ def _read(folder: Folder, name: str) -> KeptManifest | None:
     body = data[_HEAD.size :]
     if magic != _MAGIC or xxhash.xxh3_64_intdigest(body) != check:
         return None
-    about = json.loads(body[:length])
-    split = length + about["head"]
-    return KeptManifest(about["url"], about["etag"], body[length:split], body[split:], info.st_mtime)
+    try:  # the checksum is not of the length, and who forges a file makes a right one
+        about = json.loads(body[:length])
+        url, etag, split = about["url"], about["etag"], length + about["head"]
+        return KeptManifest(url, etag, body[length:split], body[split:], info.st_mtime)
+    except (ValueError, KeyError, TypeError, RecursionError):
+        return None
 
 
 def forget_manifest(cache: Cache, url: str) -> None:

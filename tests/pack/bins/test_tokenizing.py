@@ -215,6 +215,18 @@ def test_files_of_text_are_documents(tmp_path: Path) -> None:
     assert "wrong.txt" in reject
 
 
+@pytest.mark.parametrize("ready", [False, True])
+def test_copies_are_those_of_the_text_alone(ready: bool, tmp_path: Path) -> None:
+    documents = [{"__key__": f"d{i}", "text": TEXTS[i % 7], "n": i} for i in range(30)]
+    if ready:
+        documents = [{**one, "ids": letters(str(one.pop("text")))} for one in documents]
+    given = {} if ready else {"tokenize": letters, "tokenizer_id": "letters"}
+    manifest = packed(tmp_path, documents, dedup=True, **given)
+    assert manifest.bins is not None
+    assert manifest.bins.documents == 7
+    assert set(tokens_of(tmp_path)) == {f"d{i}" for i in range(7)}
+
+
 def test_another_tokenizer_is_another_data_set(tmp_path: Path) -> None:
     packed(tmp_path, tokenize=hugging())
     with pytest.raises(UsageError, match=r"tokenized by tokenizers \w+, .* by tokenizers \w+"):

@@ -45,6 +45,21 @@ def test_a_damaged_manifest_is_none(tmp_path, damage) -> None:
     assert kept_manifest(cache, URL).head == b"head"
 
 
+def test_each_bit_and_each_length_of_a_manifest_may_be_damaged(tmp_path) -> None:
+    cache = Cache(tmp_path / "cache")
+    keep_manifest(cache, URL, "e", b'{"a": 1}', b"\0table")
+    (file,) = (tmp_path / "cache" / "manifests").iterdir()
+    whole = file.read_bytes()
+    for bit in range(8 * len(whole)):
+        damaged = bytearray(whole)
+        damaged[bit // 8] ^= 1 << bit % 8
+        file.write_bytes(damaged)
+        assert kept_manifest(cache, URL) is None, bit
+    for length in range(len(whole)):
+        file.write_bytes(whole[:length])
+        assert kept_manifest(cache, URL) is None, length
+
+
 def test_a_cache_that_cannot_be_written_keeps_no_manifest_and_a_foreign_folder_is_refused(tmp_path) -> None:
     assert not keep_manifest(Cache("/proc/nowhere/cache"), URL, None, b"", b"")
     (tmp_path / "mine").mkdir()
