@@ -85,6 +85,11 @@ def steps(log: Path) -> list[list[tuple[int, list[str]]]]:
     return [[tuple(json.loads(line)) for line in path.read_text().splitlines()] for path in sorted(log.glob("*.jsonl"))]
 
 
+def of_all_ranks(log: Path) -> list[tuple[int, list[str]]]:
+    """(epoch, keys in sorting order) of each step of all ranks together."""
+    return [(ranks[0][0], sorted(key for _, keys in ranks for key in keys)) for ranks in zip(*steps(log), strict=True)]
+
+
 def by_epoch(ranks: Sequence[Sequence[tuple[int, list[str]]]]) -> Epochs:
     """The keys of all ranks and steps."""
     found: Epochs = {}

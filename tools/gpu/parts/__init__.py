@@ -6,6 +6,7 @@
 - `kinds`: batches of every kind, and those that are refused.
 - `ahead`: device memory and time where the host runs ahead.
 - `steps`: a training step beside synthetic data and other prefetchers.
+- `bins`: documents in bins: kept apart by kernels, a training step, tokens a second.
 - `delivery`: images a second that reach the device, with nobody there who trains.
 - `augmentation`: images a second by operation, beside the CPU and peers.
 - `slabs`: whether page-locking slabs of shared memory would pay.
@@ -21,6 +22,7 @@ TITLES = {
     "kinds": "Batches of every kind",
     "ahead": "A host that runs ahead of its device",
     "steps": "A training step",
+    "bins": "Documents in bins",
     "delivery": "What reaches the device",
     "augmentation": "Augmentation of batches",
     "slabs": "Copies from shared slabs",
