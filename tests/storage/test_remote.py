@@ -11,11 +11,12 @@ import sys
 import threading
 import uuid
 import warnings
+import weakref
 
 import pytest
 
 from shardstream.errors import ChangedError, NotFoundError, StorageError, UsageError
-from shardstream.storage import Head
+from shardstream.storage import Head, open_store
 from shardstream.storage.base.counters import counters
 from shardstream.storage.base.policy import RetryPolicy
 from shardstream.storage.transfer.client import Fault
@@ -367,3 +368,18 @@ def test_a_tail_without_suffix_ranges_is_a_range_of_known_length(name, held, ask
     assert store.get_tail("x", asked) == (data[-asked:], held)
     requests = client(store).shelf.requests
     assert [(one.start, one.stop) for one in requests if one.kind == "open"] == ranges
+
+
+@pytest.mark.parametrize("transport", ["obstore", "fsspec"])
+def test_a_store_that_is_let_go_takes_its_client_along(s3, transport) -> None:
+    """Whoever opens data sets again and again keeps no pool of connections of each."""
+    s3.plant("there", b"bytes")
+    clients = []
+    for _ in range(3):
+        store = open_store(s3.url(), storage_options=s3.options, transport=transport)
+        assert isinstance(store, RemoteStore)
+        assert store.get("there") == b"bytes"
+        clients.append(weakref.ref(store._own().client))
+        del store
+    gc.collect()
+    assert [client() for client in clients] == [None] * 3

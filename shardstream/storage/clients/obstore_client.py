@@ -111,9 +111,10 @@ class ObstoreClient(Client):
                 hint=f"look at the values of {', '.join(sorted(self._location.access.options)) or 'the variables'}",
             ) from None
 
-    def settle(self) -> None:
+    @staticmethod
+    def settle() -> None:
         # Any call will do: what obstore's threads let go of is dropped by the next one that comes in.
-        repr(self._reading)
+        require("obstore.store", extra="s3", purpose="to read").MemoryStore()
 
     # -------------------------------------------------------------------------------------------------- one attempt
 

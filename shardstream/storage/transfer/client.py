@@ -127,8 +127,12 @@ class Client(ABC):
     async def copy(self, path: str, target: str) -> None:
         """Copy an object inside the store, replacing one of that name; not through this machine where avoidable."""
 
-    def settle(self) -> None:  # noqa: B027 - for clients that are not Python's
-        """Let go of what cancelled requests held. Called at exit, maybe many times; see ``loop``."""
+    @staticmethod
+    def settle() -> None:
+        """Let go of what cancelled requests of such clients held. Called at exit, maybe many times; see ``loop``.
+
+        For clients that are not Python's. Of no single client: it would be kept for ever.
+        """
 
 
 class Upload(ABC):

@@ -54,7 +54,7 @@ class _Runner:
     def __init__(self) -> None:
         self.loop = _Loop()
         self.tasks: set[asyncio.Task[Any]] = set()  # asyncio knows them weakly, and one that waits may be a mere cycle
-        self.at_stop: list[Callable[[], object]] = []
+        self.at_stop: set[Callable[[], object]] = set()
         self.settled = False
         self.thread = threading.Thread(target=self._main, name="shardstream-loop", daemon=True)
         start(self.thread)
@@ -197,9 +197,9 @@ def run(work: Callable[[], Coroutine[Any, Any, T]], *, wait: float | None, what:
 def at_stop(settle: Callable[[], object]) -> None:
     """Have something called, on the loop, while the loop waits at exit for what other libraries still hold.
 
-    A library may drop what it holds only at the next call into it. From the loop only.
+    A library may drop what it holds only at the next call into it. From the loop only; equal functions are called once.
     """
-    _current().at_stop.append(settle)
+    _current().at_stop.add(settle)
 
 
 def abandon(thing: object) -> None:
