@@ -2,8 +2,9 @@
 
 A first pass reads every sample, in tasks of their own, and leaves 16 bytes of each: the XXH3-128 of its files' contents
 (of all its values, where it has no files; of documents that go into bins, of the text or the tokens alone). Labels do
-not count: one photograph with two labels is a copy. Of samples with one hash the first in the order of the source stays. What is compared at once is bounded: 64 bits of each hash go
-through sorted runs, and only those that repeat are looked at in full.
+not count: one photograph with two labels is a copy. Of samples with one hash the first in the order of the source
+stays. What is compared at once is bounded: 64 bits of each hash go through sorted runs, and only those that repeat are
+looked at in full.
 """
 
 from __future__ import annotations

@@ -127,11 +127,11 @@ class Client(ABC):
     async def copy(self, path: str, target: str) -> None:
         """Copy an object inside the store, replacing one of that name; not through this machine where avoidable."""
 
-    @staticmethod
+    @staticmethod  # noqa: B027 - for clients that are not Python's
     def settle() -> None:
         """Let go of what cancelled requests of such clients held. Called at exit, maybe many times; see ``loop``.
 
-        For clients that are not Python's. Of no single client: it would be kept for ever.
+        Of no single client: that one would be kept for ever.
         """
 
 
