@@ -17,6 +17,7 @@ drift.
 - `stream`: streaming from an object store, beside peers and a bare GET, the memory of its workers (with a
   plot), and what a start asks for.
 - `tails`: what a few large photographs do to the steps, beside equal ones.
+- `text`: tokens out of bins beside loops over mapped files, and texts into tokens beside the bare tokenizer.
 - `shuffle`: how well epochs are shuffled, beside peers; with plots.
 - `watching`: what counters and the watchdog cost; a command by itself, as `step`.
 - `cluster`: a simulation of what many nodes would fetch.

@@ -29,6 +29,7 @@ OURS = (
     "stream",
     "starts",
     "tails",
+    "text",
     "memory",
     "shuffle",
     "cluster",
@@ -45,7 +46,7 @@ def arguments() -> argparse.Namespace:
         help=f"photographs (default {12 * data.UNIT}; pack, race, classic: 3072), or records of stream (61440)",
     )
     parser.add_argument(
-        "--rounds", type=int, help="rounds (default 5; pack, race, foreign, classic, augment, stream, tails: 3)"
+        "--rounds", type=int, help="rounds (default 5; pack, race, foreign, classic, augment, stream, tails, text: 3)"
     )
     parser.add_argument("--json", type=Path, metavar="FILE", help="write every round's figures to this file")
     parser.add_argument("--quick", action="store_true", help="of the race: five rows, for the table of this processor")
@@ -142,6 +143,10 @@ def of_our_own(wanted: tuple[str, ...], args: argparse.Namespace) -> Iterator[re
         from bench import tails
 
         yield tails.run(BENCHMARKS / "tails.md", args.rounds or tails.ROUNDS)
+    if "text" in wanted:
+        from bench import text
+
+        yield text.run(BENCHMARKS / "text.md", args.rounds or text.ROUNDS)
     if "memory" in wanted:
         from bench.stream import memory
 

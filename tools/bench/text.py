@@ -1,0 +1,309 @@
+"""Tokens out of bins beside loops over a mapped file and peers, and texts into tokens beside the bare tokenizer."""
+
+from __future__ import annotations
+
+import json
+import multiprocessing
+import os
+import shutil
+import sysconfig
+import time
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from functools import partial
+from importlib.util import find_spec
+from pathlib import Path
+from statistics import median
+from typing import Any, NamedTuple, TypeAlias
+
+import numpy as np
+
+from bench.data import HOME, WORKERS
+from bench.harness import Contender, measure_alone
+from bench.report import MISSED, Outcome, circumstances, markdown, provenance
+
+ROUNDS = 3
+SIZE, BINS, VOCABULARY = 8192, 2000, 50_000
+ROWS = (8, 2)  # bins a batch
+TIMES = 5  # in which ways take turns
+OUTPUTS = ("ids", "labels", "position_ids", "segment_ids", "cu_seqlens", "max_seqlen")
+LOOP, GATHER, INDEX = "mapped file, all outputs", "nanoGPT's get_batch", "mapped file, one fancy index"
+VOCABULARY_OF_TEXTS, TEXTS_BYTES = 16_384, 40_000_000
+END = "<|end|>"
+
+Way: TypeAlias = Callable[[int], int]
+"""Reads all rows in batches of so many; how many batches."""
+
+
+class Bar(NamedTuple):
+    """What is asked of one of ours.
+
+    Attributes:
+        ours: Who.
+        other: Beside whom.
+        least: How many times as fast.
+        rows: At which batch.
+    """
+
+    ours: str
+    other: str
+    least: float
+    rows: int
+
+
+BARS = (
+    Bar("ours, all outputs", LOOP, 1.0, 8),
+    Bar("ours, all outputs, unverified", LOOP, 1.0, 8),
+    Bar("ours, all outputs", LOOP, 0.5, 2),
+    Bar("ours, ids and labels", GATHER, 1.0, 8),
+    Bar("ours, ids and labels", INDEX, 0.3, 8),
+    Bar("ours, ids and labels", "LitData's TokensLoader", 2.0, 8),
+    Bar("ours, ids and labels", "MDS", 2.0, 8),
+)
+LEAST_OF_TOKENIZER = 0.85
+
+
+def run(document: Path, rounds: int) -> Outcome:
+    """Make the data, measure, and give the page."""
+    where = circumstances()
+    place = str(prepared())
+    contenders = [Contender(f"{rows}", "bench.text:reading", {"place": place, "rows": rows}) for rows in ROWS]
+    if find_spec("tokenizers") is not None:
+        contenders.append(Contender("texts", "bench.text:tokenizing", {}))
+    figures, busy = measure_alone(contenders, rounds)
+    lines, missed = _lines(figures)
+    told = [MISSED if missed else "reached"]
+    origin = provenance(where, f"tools/bench/run text --rounds {rounds}", busy, f"{BINS:,} bins of {SIZE:,} tokens")
+    text = "\n".join([TEXT, markdown(lines), f"\n- Bars: {told[0]}.\n{_texts(figures)}\n", origin])
+    return Outcome("text", document, text, missed, {**where, "rounds": figures})
+
+
+def _lines(figures: dict[str, list[dict[str, float]]]) -> tuple[list[list[str]], bool]:
+    lines = [["tokens a batch", "who", "M tokens/s", "beside the loop", "bars"]]
+    missed = False
+    for rows in ROWS:
+        found = figures[str(rows)]
+        for who in found[0]:
+            bars = []
+            for bar in BARS:
+                if (bar.ours, bar.rows) == (who, rows) and bar.other in found[0]:
+                    reached = median(one[who] / one[bar.other] for one in found)
+                    missed |= reached < bar.least
+                    bars.append(f"{reached:.2f} × {bar.other} ({bar.least:g})")
+            beside = median(one[who] / one[LOOP] for one in found)
+            rate = median(one[who] for one in found)
+            lines.append([f"{rows * SIZE:,}", who, f"{rate:,.0f}", f"{beside:.2f} ×", "; ".join(bars)])
+    return lines, missed
+
+
+def _texts(figures: dict[str, list[dict[str, float]]]) -> str:
+    if "texts" not in figures:
+        return ""
+    share = median(one["pack"] / one["bare"] for one in figures["texts"])
+    rate = median(one["pack"] for one in figures["texts"])
+    reached = "" if share >= LEAST_OF_TOKENIZER else f"; {MISSED}"
+    return (
+        f"- Texts into bins, {WORKERS} workers: {rate:.1f} MB/s, {share:.2f} × what `encode_batch_fast` of "
+        f"`tokenizers` makes of them in as many processes, as lists (bar {LEAST_OF_TOKENIZER:g}{reached})."
+    )
+
+
+def prepared() -> Path:
+    """Documents of log-normal lengths: in bins, and the same rows as a file, and for peers; made if not there."""
+    import shardstream as ss
+
+    place = HOME / "text"
+    if (place / "done").exists():
+        return place
+    shutil.rmtree(place, ignore_errors=True)
+    draws = np.random.default_rng(0)
+    lengths = np.maximum(np.exp(draws.normal(np.log(490), 1.2, BINS * SIZE // 1000)), 1).astype(int)
+    documents = [{"ids": draws.integers(0, VOCABULARY, length, dtype=np.uint16)} for length in lengths]
+    ss.pack(documents, place / "bins", bins=SIZE, token_dtype="uint16", format="record")  # noqa: S106
+    rows = list(ss.Reader(place / "bins"))
+    np.concatenate([row["ids"] for row in rows]).tofile(place / "tokens.bin")
+    np.savez(place / "lengths.npz", *(row["ids.lengths"] for row in rows))
+    for make in (_for_litdata, _for_mds):
+        with suppress(ImportError):
+            make(place, [row["ids"] for row in rows])
+    (place / "done").touch()
+    return place
+
+
+def _for_litdata(place: Path, rows: list[Any]) -> None:
+    import torch
+    from litdata import TokensLoader
+    from litdata.streaming.writer import BinaryWriter
+
+    writer = BinaryWriter(str(place / "litdata"), chunk_bytes="64MB", item_loader=TokensLoader(SIZE))
+    for number, row in enumerate(rows):
+        writer[number] = torch.from_numpy(row)
+    writer.done()
+    writer.merge()
+
+
+def _for_mds(place: Path, rows: list[Any]) -> None:
+    from streaming import MDSWriter
+
+    with MDSWriter(out=str(place / "mds"), columns={"ids": f"ndarray:uint16:{SIZE}"}) as writer:
+        for row in rows:
+            writer.write({"ids": row})
+
+
+def reading(place: str, rows: int) -> dict[str, Any]:
+    """Millions of tokens a second of processor time, of all ways in turns, in this process."""
+    import torch
+
+    torch.set_num_threads(1)
+    ways = dict(_ways(Path(place)))
+    found: dict[str, list[float]] = {name: [] for name in ways}
+    for _ in range(TIMES):
+        for name, way in ways.items():
+            begun = time.process_time()
+            batches = way(rows)
+            found[name].append(batches * rows * SIZE / (time.process_time() - begun) / 1e6)
+    return {"figures": {name: median(rates) for name, rates in found.items()}, "delivered": {}}
+
+
+def _ways(place: Path) -> Iterator[tuple[str, Way]]:
+    tokens = np.memmap(place / "tokens.bin", np.uint16, "r")
+    with np.load(place / "lengths.npz") as stored:
+        lengths = [stored[name].astype(np.int64) for name in stored.files]
+    yield LOOP, lambda rows: _loop(tokens.reshape(-1, SIZE), lengths, rows)
+    yield GATHER, lambda rows: _get_batch(tokens, rows)
+    yield (
+        INDEX,
+        lambda rows: sum(1 for chosen in _shuffled(len(lengths), rows) if len(tokens.reshape(-1, SIZE)[chosen])),
+    )
+    for told, outputs in (("all outputs", OUTPUTS), ("ids and labels", OUTPUTS[:2])):
+        yield f"ours, {told}", partial(_ours, place / "bins", outputs, True)
+        yield f"ours, {told}, unverified", partial(_ours, place / "bins", outputs, False)
+    if (place / "litdata").exists():
+        yield "LitData's TokensLoader", partial(_litdata, place / "litdata")
+    if (place / "mds").exists():
+        yield "MDS", partial(_mds, place / "mds")
+
+
+def _shuffled(count: int, rows: int) -> Iterator[Any]:
+    order = np.random.default_rng(1).permutation(count)
+    return (order[start : start + rows] for start in range(0, count // rows * rows, rows))
+
+
+def _loop(tokens: Any, lengths: list[Any], rows: int) -> int:
+    """What one would write: whole rows of a mapped file, and all outputs into buffers that are used again."""
+    ids, labels, places = (np.empty((rows, SIZE), np.int64) for _ in range(3))
+    segments, counted, batches = np.empty((rows, SIZE), np.int32), np.arange(rows * SIZE), 0
+    for chosen in _shuffled(len(lengths), rows):
+        ids[:] = tokens[chosen]
+        signed = np.concatenate([lengths[row] for row in chosen])
+        sizes, filled = np.abs(signed), signed > 0
+        ends = np.cumsum(sizes)
+        begins = ends - sizes
+        labels[:] = ids
+        flat = labels.reshape(-1)
+        flat[begins] = -100
+        for begin, size in zip(begins[~filled], sizes[~filled], strict=True):
+            flat[begin : begin + size] = -100
+        np.subtract(counted, np.repeat(begins, sizes), out=places.reshape(-1))
+        numbers, row = np.cumsum(filled), begins // SIZE
+        first = np.searchsorted(row, row)
+        inside = np.where(filled, numbers - (numbers - filled)[first], 0).astype(np.int32)
+        segments.reshape(-1)[:] = np.repeat(inside, sizes)
+        _ = np.concatenate(([0], ends)).astype(np.int32), int(sizes.max())
+        batches += 1
+    return batches
+
+
+def _get_batch(tokens: Any, rows: int) -> int:
+    """As nanoGPT has it: random places, ids and labels."""
+    import torch
+
+    draws, batches = np.random.default_rng(1), len(tokens) // SIZE // rows
+    for _ in range(batches):
+        places = draws.integers(0, len(tokens) - SIZE - 1, rows)
+        for shift in (0, 1):
+            torch.stack([torch.from_numpy(tokens[at + shift : at + shift + SIZE].astype(np.int64)) for at in places])
+    return batches
+
+
+def _ours(place: Path, outputs: tuple[str, ...], verify: bool, rows: int) -> int:
+    import shardstream as ss
+
+    fields = {"text": ss.decode.Packed(outputs=outputs)}
+    return sum(1 for _ in ss.ShardDataset(place, fields=fields, batch_size=rows, shuffle=True, verify=verify))
+
+
+def _litdata(place: Path, rows: int) -> int:
+    from litdata import StreamingDataLoader, StreamingDataset, TokensLoader
+
+    dataset = StreamingDataset(str(place), item_loader=TokensLoader(SIZE), shuffle=True, drop_last=True)
+    return sum(1 for _ in StreamingDataLoader(dataset, batch_size=rows))
+
+
+def _mds(place: Path, rows: int) -> int:
+    from streaming import StreamingDataset
+    from torch.utils.data import DataLoader
+
+    dataset = StreamingDataset(local=str(place), shuffle=True, batch_size=rows)
+    return sum(1 for _ in DataLoader(dataset, batch_size=rows, drop_last=True))
+
+
+def tokenizing() -> dict[str, Any]:
+    """Megabytes of text a second, of packing and of the tokenizer alone, in as many processes."""
+    import shardstream as ss
+
+    os.environ["TOKENIZERS_PARALLELISM"] = "false"
+    texts, tokenizer = _texts_and_tokenizer()
+    size = sum(len(text.encode()) for text in texts)
+    rows, out = HOME / "text" / "texts.jsonl", HOME / "text" / "tokenized"
+    rows.write_text("".join(json.dumps({"text": text}) + "\n" for text in texts))
+    shutil.rmtree(out, ignore_errors=True)
+    begun = time.perf_counter()
+    how: dict[str, Any] = {"tokenize": tokenizer, "eos": END, "format": "record", "shard_size": "8MB"}
+    ss.pack(rows, out, bins=2048, workers=WORKERS, **how)
+    packed = time.perf_counter() - begun
+    parts = [(tokenizer, texts[number::WORKERS]) for number in range(WORKERS)]
+    with multiprocessing.get_context("spawn").Pool(WORKERS) as pool:
+        pool.map(_bare, [(tokenizer, ["warm"])] * WORKERS)
+        begun = time.perf_counter()
+        pool.map(_bare, parts, chunksize=1)
+        bare = time.perf_counter() - begun
+    return {"figures": {"pack": size / packed / 1e6, "bare": size / bare / 1e6}, "delivered": {}}
+
+
+def _bare(part: tuple[str, list[str]]) -> int:
+    import tokenizers
+
+    tokenizer = tokenizers.Tokenizer.from_file(part[0])
+    batches = (part[1][start : start + 1000] for start in range(0, len(part[1]), 1000))
+    return sum(len(one.ids) for texts in batches for one in tokenizer.encode_batch_fast(texts))
+
+
+def _texts_and_tokenizer() -> tuple[list[str], str]:
+    """Python's own library in a shuffled order, and a tokenizer that was trained on some of it."""
+    import tokenizers
+
+    texts, size = [], 0
+    for path in sorted(Path(sysconfig.get_path("stdlib")).rglob("*.py")):
+        text = path.read_text(errors="replace")
+        if text and size < TEXTS_BYTES:
+            texts.append(text)
+            size += len(text)
+    np.random.default_rng(0).shuffle(texts)
+    path = HOME / "text" / "tokenizer.json"
+    if not path.exists():
+        made = tokenizers.ByteLevelBPETokenizer()
+        made.train_from_iterator(texts[:400], VOCABULARY_OF_TEXTS, special_tokens=[END], show_progress=False)
+        made.save(str(path))
+    return texts, str(path)
+
+
+TEXT = f"""\
+# Text
+
+{BINS:,} bins of {SIZE:,} tokens, of documents of log-normal lengths, to tokens, labels, positions, segments and
+bounds, in one process, all in memory; processor time. *The loop* maps a file that holds the same rows, shuffles them,
+and makes all the same outputs in buffers that it uses again; ours are new tensors, which may be kept. Ours compare a
+checksum of every bin, but for *unverified*. LitData and MDS give rows of tokens as they are stored, and nothing that
+tells documents apart.
+"""
