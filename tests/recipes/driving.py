@@ -38,6 +38,7 @@ class Recipe:
             are any: NCCL wants one for each.
         launches: Whether the script starts its ranks by itself, as many as `ranks` says.
         saved: Steps after which the last checkpoint may have been made.
+        killed: Steps after which it is killed.
     """
 
     name: str
@@ -45,11 +46,12 @@ class Recipe:
     ranks: tuple[int, int] | None = None
     launches: bool = False
     saved: tuple[int, ...] = (20,)
+    killed: int = KILLED
 
     def run(self, log: Path, arguments: Sequence[str], turn: int, *, kill: bool) -> str:
         """What it printed, in the shape of the first or the second run."""
         given = [str(EXAMPLES / f"{self.name}.py"), *arguments, "--workers", str(self.workers[turn])]
-        with watching(log, KILLED if kill else 0):
+        with watching(log, self.killed if kill else 0):
             if self.ranks is None or self.launches:
                 return self._started(given, turn, kill=kill)
             ranks = min(self.ranks[turn], torch.cuda.device_count() or self.ranks[turn])
