@@ -114,7 +114,7 @@ class ObstoreClient(Client):
     @staticmethod
     def settle() -> None:
         # Any call will do: what obstore's threads let go of is dropped by the next one that comes in.
-        require("obstore.store", extra="s3", purpose="to read").MemoryStore()
+        forked_obstore.module("store").MemoryStore()
 
     # -------------------------------------------------------------------------------------------------- one attempt
 
