@@ -178,11 +178,13 @@ def print_report(report: PackReport, dest: str, *, as_json: bool) -> None:
     manifest, out = report.manifest, stdout()
     for note in report.notes:
         stderr().print(f"note: {note}")
-    what = f"{plural(manifest.samples, 'sample')} in {plural(manifest.shards, 'shard')}, {size(manifest.bytes)}"
+    unit = "document" if report.binned else "sample"
+    stored = "sample" if manifest.bins is None else "bin"
+    what = f"{plural(manifest.samples, stored)} in {plural(manifest.shards, 'shard')}, {size(manifest.bytes)}"
     if report.complete:
         out.print(f"{dest}: already complete, nothing was written: {what}")
     else:
-        speed = f"{manifest.samples / report.seconds:,.0f} samples/s, {size(manifest.bytes / report.seconds)}/s"
+        speed = f"{report.tally.samples / report.seconds:,.0f} {unit}s/s, {size(manifest.bytes / report.seconds)}/s"
         out.print(f"{dest}: {what} in {duration(report.seconds)} ({speed})")
     if manifest.told_bins is not None:
         out.print(f"bins of {in_one_line(manifest.told_bins)}")
@@ -191,14 +193,14 @@ def print_report(report: PackReport, dest: str, *, as_json: bool) -> None:
     if report.kept:
         out.print(f"{plural(report.kept, 'shard')} of an earlier run kept")
     if report.sizes:
-        out.print(f"samples: {_spread(report.sizes)}")
+        out.print(f"{unit}s: {_spread(report.sizes)}")
     if report.duplicates:
         out.print(f"{plural(report.duplicates, 'exact copy', 'exact copies')} left out, see duplicates.jsonl there")
     if report.tally.dropped:
-        out.print(f"{plural(report.tally.dropped, 'sample')} left out by the transform")
+        out.print(f"{plural(report.tally.dropped, unit)} left out by the transform")
     if report.rejects and report.first_reject:
         one = report.first_reject
-        out.print(f"{plural(report.rejects, 'sample')} could not be read, see {report.rejects_url}")
+        out.print(f"{plural(report.rejects, unit)} could not be read, see {report.rejects_url}")
         out.print(f"  such as line {one.line}, {in_one_line(one.path)}: {one.reason}")
         if len(report.reasons) > 1:
             for reason, count in list(report.reasons.items())[:_SHOWN_REASONS]:

@@ -336,6 +336,7 @@ def run_pack(source: Any, dest: PathOrUrl, options: PackOptions, **how: Any) -> 
         tally=sum_of(results),
         kept=sum(result.kept for result in results),
         duplicates=plan.duplicates.count(b"\n"),
+        binned=options.binning is not None,
     )
 
 

@@ -38,6 +38,7 @@ class PackReport:
         tally: Sums over all shards, those of earlier runs included.
         kept: Shards that an earlier run had written.
         duplicates: Exact copies that were left out.
+        binned: Whether its samples were documents that went into bins.
     """
 
     manifest: Manifest
@@ -52,6 +53,7 @@ class PackReport:
     tally: PackStats = field(default_factory=PackStats)
     kept: int = 0
     duplicates: int = 0
+    binned: bool = False
 
     @property
     def damaged(self) -> int:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import pickle
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -328,7 +329,9 @@ def test_on_the_command_line(tmp_path: Path) -> None:
     hugging().save(str(tokenizer))
     command = [sys.executable, "-m", "shardstream", "pack", str(rows), str(tmp_path / "out"), "--bins", "64"]
     command += ["--tokenize", str(tokenizer), "--eos", END, "--pad", "1", "--quiet"]
-    subprocess.run(command, check=True, capture_output=True, cwd=tmp_path)
+    said = subprocess.run(command, check=True, capture_output=True, cwd=tmp_path, text=True).stdout
+    assert re.search(r"out: [\d,]+ bins in 1 shard, .* documents/s", said), said
+    assert "documents: most are of" in said
     bins = ss.Manifest.load(tmp_path / "out").bins
     assert bins is not None
     assert (bins.documents, bins.pad) == (len(TEXTS), 1)
