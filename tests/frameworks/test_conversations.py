@@ -102,7 +102,7 @@ def test_special_tokens_in_what_is_said_are_rejected(tmp_path: Path) -> None:
         "message 0 has the special token '<|im_end|>' in it",
         "the assistant says nothing in it",
         "it has no tokens",
-        "is no list of messages",
+        "is not a list of messages",
     ):
         assert words in reasons
     assert len(packed(tmp_path / "allowed", [*SAID[:3], sly], chat(), allow_special=True)) == 4

@@ -10,7 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from shardstream.pack.bins.binning import LOSS, Binning
-from shardstream.pack.bins.texts import Texts, Tokens
+from shardstream.pack.bins.texts import Texts
+from shardstream.pack.bins.tokenizers import Tokens
 from shardstream.pack.encode.files import Unreadable
 from shardstream.pack.encode.sample import UNREADABLE, SampleEncoder, Transform, unreadable
 from shardstream.pack.sources.base import Item

@@ -4,22 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any
 
-from shardstream.pack.bins.tokenizers import Tokenizer
+from shardstream.pack.bins.tokenizers import Tokenizer, Tokens
 from shardstream.pack.encode.files import Unreadable
-
-
-class Tokens(NamedTuple):
-    """What a sample's text became.
-
-    Attributes:
-        ids: The tokens.
-        learned: Which of them are learned from; ``None`` for all.
-    """
-
-    ids: Any
-    learned: Any = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +51,9 @@ class Texts:
             try:
                 value.encode()
             except UnicodeEncodeError as error:
-                raise Unreadable(f"field {self.field!r} is not Unicode: half a character at {error.start}") from error
+                raise Unreadable(
+                    f"field {self.field!r} is not Unicode: a lone surrogate at character {error.start}"
+                ) from error
         return value
 
     def _encoded(self, text: str) -> Any:
@@ -71,13 +61,13 @@ class Texts:
 
     def _conversation(self, messages: object) -> Tokens:
         if not isinstance(messages, list) or not all(isinstance(one, dict) for one in messages):
-            raise Unreadable(f"field {self.field!r} is no list of messages with role and content")
+            raise Unreadable(f"field {self.field!r} is not a list of messages with role and content")
         if not messages:
             return Tokens(None)
-        found = _guarded(self.tokenizer.converse, messages)
+        found: Tokens = _guarded(self.tokenizer.converse, messages)
         if not found.learned.any():
             raise Unreadable("the assistant says nothing in it")
-        return Tokens(found.ids, found.learned)
+        return found
 
 
 def _guarded(encode: Callable[[Any], Any], value: Any) -> Any:

@@ -37,16 +37,16 @@ _HINT = (
 )
 
 
-class Conversation(NamedTuple):
-    """A conversation as tokens.
+class Tokens(NamedTuple):
+    """What a text or a conversation became.
 
     Attributes:
         ids: The tokens.
-        learned: Of each, whether the assistant said it.
+        learned: Which of them are learned from; ``None`` for all.
     """
 
     ids: Any
-    learned: Any
+    learned: Any = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +64,7 @@ class Tokenizer:
 
     kind: Kind
     identity: str
-    content: bytes = field(repr=False)
+    content: bytes = field(repr=False, compare=False)  # each task brings its own, and `identity` tells them apart
     function: Encode | None = None
     allow_special: bool = False
     vocabulary: int | None = None
@@ -74,12 +74,12 @@ class Tokenizer:
         """From a text to its tokens, built once in each process."""
         if self.function is not None:
             return self.function
-        return _encoders(self.kind, self.content, self.allow_special)
+        return _encode(self)
 
     @property
-    def converse(self) -> Callable[[list[Any]], Conversation]:
+    def converse(self) -> Callable[[list[Any]], Tokens]:
         """From a conversation to its tokens; ValueError for one that has something wrong."""
-        return _conversations(self.content, self.allow_special)
+        return _converse(self)
 
     def fits(self, dtype: str) -> bool:
         """Whether each of its tokens is known to fit."""
@@ -87,7 +87,11 @@ class Tokenizer:
 
     def token(self, name: str) -> int | None:
         """The number of a token, by its text."""
-        return None if self.function is not None else _tokens(self.kind, self.content)(name)
+        return None if self.function is not None else _token(self)(name)
+
+    def held(self) -> Any:
+        """What it is built from."""
+        return json.loads(zlib.decompress(self.content))
 
 
 def tokenizer_of(given: Any, *, name: str | None, allow_special: bool, conversations: bool) -> Tokenizer:
@@ -167,7 +171,7 @@ def _named(text: str, conversations: bool) -> Any:
     try:
         return require("tokenizers", extra="text", purpose="to tokenize").Tokenizer.from_file(str(file))
     except Exception as error:  # a bare Exception is what that library raises
-        raise UsageError(f"{file} is no tokenizer: {error}", hint=_HINT) from error
+        raise UsageError(f"{file} cannot be read as a tokenizer: {error}", hint=_HINT) from error
 
 
 def _library_of(given: Any) -> str | None:
@@ -223,10 +227,6 @@ def _tiktoken_content(given: Any) -> dict[str, Any]:
     }
 
 
-def _content(content: bytes) -> Any:
-    return json.loads(zlib.decompress(content))
-
-
 def _tokenizers_tokenizer(content: Any, *, allow_special: bool) -> Any:
     tokenizer = require("tokenizers", extra="text", purpose="to tokenize").Tokenizer.from_str(json.dumps(content))
     tokenizer.encode_special_tokens = not allow_special  # True: as the characters that they are
@@ -243,12 +243,12 @@ def _tiktoken_encoding(content: Mapping[str, Any]) -> Any:
 
 
 @lru_cache(maxsize=4)
-def _encoders(kind: Kind, content: bytes, allow_special: bool) -> Encode:
-    if kind == "tiktoken":
-        encoding = _tiktoken_encoding(_content(content))
-        allowed: Any = "all" if allow_special else set()
+def _encode(made: Tokenizer) -> Encode:
+    if made.kind == "tiktoken":
+        encoding = _tiktoken_encoding(made.held())
+        allowed: Any = "all" if made.allow_special else set()
         return lambda text: encoding.encode_to_numpy(text, allowed_special=allowed, disallowed_special=())
-    tokenizer = _tokenizers_tokenizer(_content(content), allow_special=allow_special)
+    tokenizer = _tokenizers_tokenizer(made.held(), allow_special=made.allow_special)
     # Without the places of tokens in the text it takes two thirds of the time, but there it would begin threads, which
     # a user's process that forks later is warned of: there where it may not.
     if os.environ.get("TOKENIZERS_PARALLELISM", "true").lower() in _ONE_THREAD:
@@ -257,33 +257,32 @@ def _encoders(kind: Kind, content: bytes, allow_special: bool) -> Encode:
 
 
 @lru_cache(maxsize=4)
-def _tokens(kind: Kind, content: bytes) -> Callable[[str], int | None]:
-    if kind == "tiktoken":
-        known = _content(content)
-        special, ranks = known["special_tokens"], {base64.b64decode(token): rank for token, rank in known["ranks"]}
+def _token(made: Tokenizer) -> Callable[[str], int | None]:
+    held = made.held()
+    if made.kind == "tiktoken":
+        special, ranks = held["special_tokens"], {base64.b64decode(token): rank for token, rank in held["ranks"]}
         return lambda name: special.get(name, ranks.get(name.encode("utf-8", "replace")))
-    found = _content(content)
-    tokenizer = _tokenizers_tokenizer(found["tokenizer"] if kind == "chat" else found, allow_special=True)
+    tokenizer = _tokenizers_tokenizer(held["tokenizer"] if made.kind == "chat" else held, allow_special=True)
     return tokenizer.token_to_id  # type: ignore[no-any-return]
 
 
 @lru_cache(maxsize=4)
-def _conversations(content: bytes, allow_special: bool) -> Callable[[list[Any]], Conversation]:
-    known = _content(content)
-    backend = _tokenizers_tokenizer(known["tokenizer"], allow_special=True)
+def _converse(made: Tokenizer) -> Callable[[list[Any]], Tokens]:
+    held = made.held()
+    backend = _tokenizers_tokenizer(held["tokenizer"], allow_special=True)
     special = [token.content for token in backend.get_added_tokens_decoder().values() if token.special]
     transformers = require("transformers", extra="chat", purpose="for chat templates")
-    tokenizer = transformers.PreTrainedTokenizerFast(tokenizer_object=backend, **known["special_tokens"])
-    template = known["chat_template"]
-    spoken = re.compile("|".join(map(re.escape, special))) if special and not allow_special else None
+    tokenizer = transformers.PreTrainedTokenizerFast(tokenizer_object=backend, **held["special_tokens"])
+    template = held["chat_template"]
+    spoken = re.compile("|".join(map(re.escape, special))) if special and not made.allow_special else None
 
-    def converse(messages: list[Any]) -> Conversation:
+    def converse(messages: list[Any]) -> Tokens:
         if spoken is not None:
             _check_spoken(messages, spoken)
         found = tokenizer.apply_chat_template(
             messages, chat_template=template, tokenize=True, return_dict=True, return_assistant_tokens_mask=True
         )
-        return Conversation(found["input_ids"], np.asarray(found["assistant_masks"], np.uint8))
+        return Tokens(found["input_ids"], np.asarray(found["assistant_masks"], np.uint8))
 
     return converse
 

@@ -182,7 +182,7 @@ def test_texts_that_cannot_be_tokenized_are_rejects(tmp_path: Path) -> None:
     assert len(reasons) == len(documents) - 1
     for key, text in {
         "empty": "it has no tokens",
-        "half": "field 'text' is not Unicode: half a character at 2",
+        "half": "field 'text' is not Unicode: a lone surrogate at character 2",
         "boom": "the tokenizer raised RuntimeError: no such word",
         "square": "numbers in one row",
         "far": "128512",
@@ -265,7 +265,7 @@ def test_no_document_with_a_text_says_why(text: Any, reason: str, tmp_path: Path
         ({"tokenize": 7}, "tokenize cannot be 7"),
         ({"tokenize": "nowhere.json"}, "there is no tokenizer 'nowhere.json'"),
         ({"tokenize": "tiktoken:nowhere"}, "tiktoken has no encoding 'nowhere'"),
-        ({"tokenize": __file__}, "is no tokenizer: "),
+        ({"tokenize": __file__}, "cannot be read as a tokenizer: "),
         ({"tokenize": hugging, "tokenizer_id": "x", "eos": END}, "the tokenizer has no such token"),
         ({"eos": END}, "no tokenizer is given that knows it"),
         ({"eos": -1}, r"eos must be a token in \[0, 4294967295\], got -1"),
