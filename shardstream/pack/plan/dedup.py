@@ -10,7 +10,7 @@ looked at in full.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -45,7 +45,7 @@ class HashTask:
 
     Attributes:
         number, name, dest, part, files: As of `ShardTask`.
-        field: The field that alone is looked at; ``None`` for all.
+        field: The field that alone is looked at, of samples that have it; ``None`` for all.
     """
 
     number: int
@@ -89,9 +89,9 @@ class HashTask:
 def _hash_of(item: Item | Reject, contents: Contents | Unreadable, field: str | None = None) -> tuple[int, int]:
     if isinstance(item, Reject) or isinstance(contents, Unreadable):
         return _NONE
-    found: dict[str, Any] = dict(contents or item.values)
-    if field is not None:
-        found = {field: contents.get(field, item.values.get(field))}
+    found: Mapping[str, Any] = contents or item.values
+    if field is not None and field in item.values:  # else a transform makes it
+        found = {field: contents[field] if field in contents else item.values[field]}
     hasher = xxhash.xxh3_128()
     for name in sorted(found):
         plain = found[name]

@@ -228,6 +228,17 @@ def test_copies_are_those_of_the_text_alone(ready: bool, tmp_path: Path) -> None
     assert set(tokens_of(tmp_path)) == {f"d{i}" for i in range(7)}
 
 
+def test_copies_of_what_a_transform_makes_texts_of_are_those_of_all(tmp_path: Path) -> None:
+    documents = [{"__key__": f"d{i}", "page": TEXTS[i % 7]} for i in range(30)]
+    manifest = packed(tmp_path, documents, dedup=True, tokenize=letters, tokenizer_id="letters", transform=as_text)
+    assert manifest.bins is not None
+    assert manifest.bins.documents == 7
+
+
+def as_text(sample: dict[str, Any]) -> dict[str, Any]:
+    return {"text": sample["page"]}
+
+
 def test_another_tokenizer_is_another_data_set(tmp_path: Path) -> None:
     packed(tmp_path, tokenize=hugging())
     with pytest.raises(UsageError, match=r"tokenized by tokenizers \w+, .* by tokenizers \w+"):
