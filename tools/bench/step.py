@@ -148,21 +148,28 @@ class Measured(NamedTuple):
 
 
 def run(setting: Setting, trainer: Trainer, batches: Iterable[Any], report: Callable[[], str]) -> Measured:
-    """Train for some steps; waiting is the time that ``next`` takes."""
+    """Train for some steps."""
+    step, waits = timed(batches, lambda batch: trainer.step(*batch), setting.steps, trainer.synchronize)
+    return Measured(step, waits, report())
+
+
+def timed(
+    batches: Iterable[Any], train: Callable[[Any], None], steps: int, synchronize: Callable[[], None]
+) -> tuple[float, list[float]]:
+    """Seconds of a step, and what each waited for ``next``, after `WARM_UP` that are not counted."""
     iterator = iter(batches)
     waits: list[float] = []
     begun = 0.0
-    for number in range(WARM_UP + setting.steps):
+    for number in range(WARM_UP + steps):
         if number == WARM_UP:
-            trainer.synchronize()
+            synchronize()
             begun = time.perf_counter()
         asked = time.perf_counter()
-        images, labels = next(iterator)
+        batch = next(iterator)
         waits.append(time.perf_counter() - asked)
-        trainer.step(images, labels)
-    trainer.synchronize()
-    step = (time.perf_counter() - begun) / setting.steps
-    return Measured(step, waits[WARM_UP:], report())
+        train(batch)
+    synchronize()
+    return (time.perf_counter() - begun) / steps, waits[WARM_UP:]
 
 
 def synthetic(setting: Setting, trainer: Trainer) -> Measured:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import importlib
 import inspect
-import time
 from collections.abc import Callable, Iterator
+from functools import partial
 from itertools import pairwise
 from pathlib import Path
 from statistics import median
@@ -13,6 +13,7 @@ from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 import torch
+from bench import step
 from torch import nn
 from torch.nn.functional import cross_entropy, scaled_dot_product_attention
 
@@ -20,7 +21,6 @@ import shardstream as ss
 from gpu.setting import Row, Setting, first_line, synchronize
 
 VOCABULARY, SIZE = 50_257, 2048
-WARM_UP = 5
 HEADS = 64  # width of one
 
 Batch: TypeAlias = dict[str, Any]
@@ -199,19 +199,19 @@ def _step(setting: Setting, shards: Path) -> Iterator[Row]:
     model = Gpt(768, 12).to(device)
     optimizer = torch.optim.AdamW(model.parameters(), 3e-4, fused=True)
     name, kernel = list(kernels(device).items())[-1]
-    loader = _loader(shards, rows, 2, flat=kernel.flat)
+    train, loader = partial(_train, model, optimizer, kernel.attend), _loader(shards, rows, 2, flat=kernel.flat)
     contenders: dict[str, Callable[[], Any]] = {
-        "synthetic tokens": lambda: ss.DevicePrefetcher(ss.Synthetic(loader, batches=WARM_UP + steps), device),
+        "synthetic tokens": lambda: ss.DevicePrefetcher(ss.Synthetic(loader, batches=step.WARM_UP + steps), device),
         "DevicePrefetcher": lambda: ss.DevicePrefetcher(_loader(shards, rows, 2, flat=kernel.flat), device),
     }
     took: dict[str, list[float]] = {one: [] for one in contenders}
     waits: list[float] = []
     for _ in range(1 if setting.quick else 2):
         for one, begin in contenders.items():
-            seconds, waited = _trained(model, optimizer, begin(), kernel.attend, steps, device)
+            seconds, waited = step.timed(begin(), train, steps, partial(synchronize, device))
             took[one].append(seconds)
             if one == "DevicePrefetcher":
-                waits.append(waited)
+                waits.append(sum(waited) / (seconds * steps))
     synthetic = median(took["synthetic tokens"])
     for one, seconds_of in took.items():
         rate = f"{rows * SIZE / median(seconds_of):,.0f} tokens/s, {median(seconds_of) / synthetic:.2f} × synthetic"
@@ -220,39 +220,18 @@ def _step(setting: Setting, shards: Path) -> Iterator[Row]:
         yield Row(f"GPT-2 (124 M) in bf16, {name}, {one}", rate + waited_for, aim="1.02 ×, 2 %" if ours else "")
 
 
-def _trained(
-    model: Gpt, optimizer: torch.optim.Optimizer, batches: Any, attend: Attend, steps: int, device: torch.device
-) -> tuple[float, float]:
-    """Seconds of a step, and the share of it that is waited for its batch."""
-    iterator, waits, begun = iter(batches), 0.0, 0.0
-    for number in range(WARM_UP + steps):
-        if number == WARM_UP:
-            synchronize(device)
-            begun, waits = time.perf_counter(), 0.0
-        asked = time.perf_counter()
-        batch = next(iterator)
-        waits += time.perf_counter() - asked
-        with torch.autocast(device.type, torch.bfloat16):
-            loss = cross_entropy(model(batch, attend).flatten(0, 1), batch["labels"].flatten())
-        optimizer.zero_grad(set_to_none=True)
-        loss.backward()
-        optimizer.step()
-    synchronize(device)
-    took = time.perf_counter() - begun
-    return took / steps, waits / took
+def _train(model: Gpt, optimizer: torch.optim.Optimizer, attend: Attend, batch: Batch) -> None:
+    with torch.autocast(batch["ids"].device.type, torch.bfloat16):
+        loss = cross_entropy(model(batch, attend).flatten(0, 1), batch["labels"].flatten())
+    optimizer.zero_grad(set_to_none=True)
+    loss.backward()
+    optimizer.step()
 
 
 def _delivered(setting: Setting, shards: Path) -> Iterator[Row]:
     for told, outputs in (("ids and labels", ("ids", "labels")), ("all outputs", ())):
         for workers in (1, 4):
-            loader = _loader(shards, 32, workers, outputs=outputs)
-            batches = iter(ss.DevicePrefetcher(loader, setting.device))
-            for _ in range(20):
-                next(batches)
-            synchronize(setting.device)
-            begun, count = time.perf_counter(), setting.some(500)
-            for _ in range(count):
-                next(batches)
-            synchronize(setting.device)
-            rate = count * 32 * SIZE / (time.perf_counter() - begun)
-            yield Row(f"bins that reach the device, {told}, workers: {workers}", f"{rate / 1e6:,.0f} M tokens/s")
+            batches = ss.DevicePrefetcher(_loader(shards, 32, workers, outputs=outputs), setting.device)
+            seconds, _ = step.timed(batches, lambda _: None, setting.some(500), partial(synchronize, setting.device))
+            rate = f"{32 * SIZE / seconds / 1e6:,.0f} M tokens/s"
+            yield Row(f"bins that reach the device, {told}, workers: {workers}", rate)

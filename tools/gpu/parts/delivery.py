@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator
 from typing import Literal
 
@@ -28,12 +27,6 @@ def run(setting: Setting) -> Iterator[Row]:
 
 
 def _rate(told: step.Setting) -> float:
-    batches = iter(ss.DevicePrefetcher(told.loader(), told.device, transform=told.transform()))
-    for _ in range(step.WARM_UP):
-        next(batches)
-    synchronize(told.device)
-    begun = time.perf_counter()
-    for _ in range(told.steps):
-        next(batches)
-    synchronize(told.device)
-    return told.batch * told.steps / (time.perf_counter() - begun)
+    batches = ss.DevicePrefetcher(told.loader(), told.device, transform=told.transform())
+    seconds, _ = step.timed(batches, lambda _: None, told.steps, lambda: synchronize(told.device))
+    return told.batch / seconds
