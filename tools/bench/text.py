@@ -20,6 +20,8 @@ import numpy as np
 
 from bench.data import HOME, WORKERS
 from bench.harness import Contender, measure_alone
+from bench.peers import bare_streaming
+from bench.race.stores import write_litdata, write_streaming
 from bench.report import MISSED, Outcome, circumstances, markdown, provenance
 
 ROUNDS = 3
@@ -72,9 +74,11 @@ def run(document: Path, rounds: int) -> Outcome:
         contenders.append(Contender("texts", "bench.text:tokenizing", {}))
     figures, busy = measure_alone(contenders, rounds)
     lines, missed = _lines(figures)
-    told = [MISSED if missed else "reached"]
-    origin = provenance(where, f"tools/bench/run text --rounds {rounds}", busy, f"{BINS:,} bins of {SIZE:,} tokens")
-    text = "\n".join([TEXT, markdown(lines), f"\n- Bars: {told[0]}.\n{_texts(figures)}\n", origin])
+    origin = provenance(
+        where, f"tools/bench/run text --rounds {rounds}", busy, f"some {BINS:,} bins of {SIZE:,} tokens"
+    )
+    verdict = f"\n- Bars: {MISSED if missed else 'reached'}.\n{_texts(figures)}\n"
+    text = "\n".join([TEXT, markdown(lines), verdict, origin])
     return Outcome("text", document, text, missed, {**where, "rounds": figures})
 
 
@@ -125,29 +129,32 @@ def prepared() -> Path:
     np.savez(place / "lengths.npz", *(row["ids.lengths"] for row in rows))
     for make in (_for_litdata, _for_mds):
         with suppress(ImportError):
-            make(place, [row["ids"] for row in rows])
+            make(place)
     (place / "done").touch()
     return place
 
 
-def _for_litdata(place: Path, rows: list[Any]) -> None:
-    import torch
+def _for_litdata(place: Path) -> None:
     from litdata import TokensLoader
-    from litdata.streaming.writer import BinaryWriter
 
-    writer = BinaryWriter(str(place / "litdata"), chunk_bytes="64MB", item_loader=TokensLoader(SIZE))
-    for number, row in enumerate(rows):
-        writer[number] = torch.from_numpy(row)
-    writer.done()
-    writer.merge()
+    arguments = {"chunk_size": 256 * SIZE, "item_loader": TokensLoader(block_size=SIZE)}
+    write_litdata(str(place / "litdata"), partial(_tensor, place), list(range(len(_rows(place)))), **arguments)
 
 
-def _for_mds(place: Path, rows: list[Any]) -> None:
-    from streaming import MDSWriter
+def _tensor(place: Path, number: int) -> Any:
+    import torch
 
-    with MDSWriter(out=str(place / "mds"), columns={"ids": f"ndarray:uint16:{SIZE}"}) as writer:
-        for row in rows:
-            writer.write({"ids": row})
+    return torch.from_numpy(np.array(_rows(place)[number]))
+
+
+def _for_mds(place: Path) -> None:
+    columns = {"ids": f"ndarray:uint16:{SIZE}"}
+    write_streaming(str(place / "mds"), columns, ({"ids": np.array(row)} for row in _rows(place)))
+
+
+def _rows(place: Path) -> Any:
+    """The rows of all bins, mapped."""
+    return np.memmap(place / "tokens.bin", np.uint16, "r").reshape(-1, SIZE)
 
 
 def reading(place: str, rows: int) -> dict[str, Any]:
@@ -241,10 +248,13 @@ def _litdata(place: Path, rows: int) -> int:
 
 
 def _mds(place: Path, rows: int) -> int:
-    from streaming import StreamingDataset
+    bare_streaming()
+    from streaming.base.dataset import StreamingDataset
+    from streaming.base.util import clean_stale_shared_memory
     from torch.utils.data import DataLoader
 
-    dataset = StreamingDataset(local=str(place), shuffle=True, batch_size=rows)
+    clean_stale_shared_memory()
+    dataset = StreamingDataset(local=str(place), shuffle=True, batch_size=rows, num_canonical_nodes=1)
     return sum(1 for _ in DataLoader(dataset, batch_size=rows, drop_last=True))
 
 
@@ -301,7 +311,7 @@ def _texts_and_tokenizer() -> tuple[list[str], str]:
 TEXT = f"""\
 # Text
 
-{BINS:,} bins of {SIZE:,} tokens, of documents of log-normal lengths, to tokens, labels, positions, segments and
+Some {BINS:,} bins of {SIZE:,} tokens, of documents of log-normal lengths, to tokens, labels, positions, segments and
 bounds, in one process, all in memory; processor time. *The loop* maps a file that holds the same rows, shuffles them,
 and makes all the same outputs in buffers that it uses again; ours are new tensors, which may be kept. Ours compare a
 checksum of every bin, but for *unverified*. LitData and MDS give rows of tokens as they are stored, and nothing that
