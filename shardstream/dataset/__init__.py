@@ -5,19 +5,19 @@ Every verb reads through this room: `open_dataset` opens, `DatasetRows` reads ro
 ================= ============================================================================
 ``opened``        ``OpenedDataset``: one data set: where its bytes lie, and its manifest
 ``opening``       a folder or URL, a list, a glob, braces -> ``OpenedDataset``
+``replicas``      other places that have its shards
 ``shard``         ``Shard``: where the bytes of one are read; ``OpenShard``: with its index
 ``numbering``     ``Numbering``: which shard a row lies in, which data set a shard
 ``source``        ``DatasetSource``: data sets through a view
 ``view``          split, filter, first n: which rows of each shard
 ``conditions``    what ``where=`` says: values, comparisons, callables, keys
 ``row_set``       ``RowSet``: some rows of each shard, a bit a row
-``keyed_rows``    the rows of a list of keys
 ``weights``       weights of samples as integers
 ``drawn_rows``    ``DrawnRows``: the rows of a shard that draws by weight find
 ``indexes``       ``OpenShards``: the shards whose index is at hand, bounded in number
 ``rows``          ``RowReader``: stored values by (shard, row) -> ``RowBatch``
 ``dataset_rows``  ``DatasetRows``: the same of one data set, by number or shard by shard
-``key_tables``    ``KeyFinder``: the number of a sample by its key
+``keys``          ``KeyFinder``: the number of a sample by its key; documents that lie in bins
 ``gathered_rows`` the same over all shards of a step at once, where their bytes lie in memory
 ``read_ahead``    ``ReadAhead``: bytes of coming samples, fetched before anybody waits
 ``step``          ``Step``: the samples of a step by where they lie

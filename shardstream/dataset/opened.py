@@ -17,6 +17,7 @@ from shardstream.dataset.foreign.make import find_or_make
 from shardstream.dataset.foreign.plan import Making
 from shardstream.dataset.foreign.spec import ForeignSpec
 from shardstream.dataset.numbering import Numbering
+from shardstream.dataset.replicas import ForeignReplica, Replica
 from shardstream.dataset.shard import IndexBytes, OpenShard, Shard
 from shardstream.dataset.shared import SharedBytes
 from shardstream.errors import (
@@ -114,13 +115,15 @@ class OpenedDataset:
     ) -> None:
         self._load(DatasetAddress(location, version, tuple(replicas), cache, foreign or ForeignSpec()), None)
 
-    def _load(self, address: DatasetAddress, known: _Kept | FoundCatalogue | None) -> None:
+    def _load(self, address: DatasetAddress, known: _Kept | FoundCatalogue | Manifest | None) -> None:
         self.location, self._cache = address.location, address.cache
         self._foreign = known if isinstance(known, FoundCatalogue) else None
         self._kept = known if isinstance(known, _Kept) else None
         self.store = open_store(self.location)
         if self._foreign is not None:
             self.manifest: Manifest = self._foreign.catalogue
+        elif isinstance(known, Manifest):
+            self.manifest = known
         else:
             self.manifest = self._find(address) if self._kept is None else self._kept.manifest(self.store.url)
         self.address = replace(address, version=self.manifest.version)
@@ -131,6 +134,13 @@ class OpenedDataset:
         """Data of another library whose catalogue is at hand."""
         opened = cls.__new__(cls)
         opened._load(address, found)
+        return opened
+
+    @classmethod
+    def unpublished(cls, location: Location, manifest: Manifest) -> OpenedDataset:
+        """A data set whose shards are there, and whose manifest is not yet. For this process."""
+        opened = cls.__new__(cls)
+        opened._load(DatasetAddress(location), manifest)
         return opened
 
     def at(self, version: int) -> OpenedDataset:
@@ -403,11 +413,11 @@ class OpenedDataset:
         return None if number is None else Identity(int(table.sizes[number]), int(table.checksums[number]))
 
     @cached_property
-    def _replicas(self) -> list[_Replica | _ForeignReplica]:
-        found, foreign = list[_Replica | _ForeignReplica](), self._foreign
+    def _replicas(self) -> list[Replica | ForeignReplica]:
+        found, foreign = list[Replica | ForeignReplica](), self._foreign
         for location in self.address.replicas:
             try:
-                found.append(_ForeignReplica(location, foreign) if foreign else _Replica(location, self.manifest))
+                found.append(ForeignReplica(location, foreign) if foreign else Replica(location, self.manifest))
             except ShardStreamError as error:
                 logger.warning("the replica %s is not used: %s", in_one_line(location), error.what)
         return found
@@ -450,51 +460,3 @@ class _Kept(NamedTuple):
 
     def manifest(self, url: str) -> Manifest:
         return Manifest.parse(self.head.view, lambda _: self.table.view, url=url, old=self.old)
-
-
-class _ForeignReplica:
-    """Another place that has objects of another library, known by their names and sizes."""
-
-    def __init__(self, location: Location, found: FoundCatalogue) -> None:
-        self._stored = open_store(location)
-        self.store = found.shown(self._stored)
-        self._blocks_of = found.catalogue.blocks_of
-
-    def find(self, name: str, size: int, checksum: int) -> str | None:
-        """Its name here; ``None`` if it is not here."""
-        blocks = self._blocks_of(name)
-        try:
-            return name if self._stored.size(name) == (size if blocks is None else blocks.stored) else None
-        except NotFoundError:
-            return None
-
-
-class _Replica:
-    """Another place that has shards of a data set, known by what is in them.
-
-    Args:
-        location: Where it is.
-        manifest: Of the data set.
-
-    Raises:
-        ShardStreamError: There is no data set.
-    """
-
-    def __init__(self, location: Location, manifest: Manifest) -> None:
-        self.store = open_store(location)
-        self._own = Manifest.read(self.store)
-        self._same = self._own.fingerprint == manifest.fingerprint
-        self._order = None if self._same else np.argsort(self._own.table.checksums, kind="stable")
-
-    def find(self, name: str, size: int, checksum: int) -> str | None:
-        """Its name here of the shard that is called ``name`` there; ``None`` if it is not here."""
-        if self._order is not None:
-            checksums = self._own.table.checksums
-            at = int(np.searchsorted(checksums, np.uint64(checksum), sorter=self._order))
-            if at == len(checksums) or int(checksums[self._order[at]]) != checksum:
-                return None
-            name = self._own.shard_name(int(self._order[at]))
-        try:
-            return name if self.store.size(name) == size else None
-        except NotFoundError:
-            return None

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from shardstream.dataset.dataset_rows import DatasetRows
-from shardstream.dataset.key_tables import KeyFinder
+from shardstream.dataset.keys.finder import numbers_of
 from shardstream.dataset.opened import OpenedDataset
 from shardstream.dataset.opening import Opening, open_dataset
 from shardstream.dataset.rows import RowBatch
@@ -136,9 +136,7 @@ def overview(
     if not 1 <= samples <= MOST_SAMPLES:
         raise UsageError(f"samples must be in [1, {MOST_SAMPLES}], got {samples}", hint="200 fit on a page well")
     dataset = open_dataset(url, **opening)
-    finder = KeyFinder(DatasetRows(dataset, ()))
-    chosen = [*numbers, *map(finder.number_of, keys)]
-    return overview_of(dataset, chosen, samples=samples, seed=seed, progress=progress)
+    return overview_of(dataset, [*numbers, *numbers_of(dataset, keys)], samples=samples, seed=seed, progress=progress)
 
 
 def overview_of(

@@ -10,7 +10,8 @@ from typing import Any, Literal, TypeAlias, Unpack
 
 import numpy as np
 
-from shardstream.dataset.key_tables import stored_tables
+from shardstream.dataset.keys.listings import listings_of
+from shardstream.dataset.keys.tables import stored_tables
 from shardstream.dataset.opened import OpenedDataset
 from shardstream.dataset.opening import Opening, open_dataset
 from shardstream.diagnose.members import differences
@@ -242,14 +243,15 @@ def _old_versions(store: Store, manifest: Manifest) -> Iterator[Problem]:
 
 
 def _key_tables(store: Store, manifest: Manifest) -> Iterator[Problem]:
-    try:
-        for table in stored_tables(store, manifest):
-            for _ in table.entries():  # each block is compared with its checksum
-                pass
-    except NotFoundError:
-        return
-    except DataError as error:
-        yield Problem("keys", key_table_name(manifest.fingerprint), error.what)
+    for listing in listings_of(manifest):
+        try:
+            for table in stored_tables(store, manifest, listing):
+                for _ in table.entries():  # each block is compared with its checksum
+                    pass
+        except NotFoundError:
+            continue
+        except DataError as error:
+            yield Problem("keys", key_table_name(manifest.fingerprint, listing.name), error.what)
 
 
 class _Shard:

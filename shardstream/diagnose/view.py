@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any, Unpack
 
 from shardstream.dataset.dataset_rows import DatasetRows
-from shardstream.dataset.key_tables import KeyFinder
+from shardstream.dataset.keys.finder import numbers_of
 from shardstream.dataset.opening import Opening, open_dataset
 from shardstream.errors import DataError, DecodeError, DestinationError, MissingExtraError
 from shardstream.images.header import probe
@@ -91,7 +91,8 @@ def view(
     Args:
         url: Folder or URL of the data set.
         numbers: Samples by number in stored order, from 0; negative ones count from the end.
-        keys: Samples by key; the first sample of each, found by the key table (`Reader.get`).
+        keys: Samples by key; the first sample of each, found by the key table (`Reader.get`). The key of a document
+            stands for the first bin that has a piece of it.
         save: A folder to write their values to, a file each, called as in a tar shard: ``KEY.FIELD``. Files as they
             were packed, numbers as text, rows of values and arrays of one size as NPY.
         version: Which version of a data set that grew. Default: the newest.
@@ -113,7 +114,7 @@ def view(
     """
     dataset = open_dataset(url, **opening)
     manifest, rows = dataset.manifest, DatasetRows(dataset)
-    ids = [*numbers, *map(KeyFinder(rows).number_of, keys)]
+    ids = [*numbers, *numbers_of(dataset, keys)]
     batch = rows.read_ids(ids, present=True)
     target = None if save is None else open_store(save)
     samples: list[ViewedSample] = []

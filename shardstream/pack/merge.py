@@ -11,7 +11,7 @@ from typing import Any, Literal
 import numpy as np
 import xxhash
 
-from shardstream.dataset.key_tables import add_keys, scan_once
+from shardstream.dataset.keys.listings import keys_in, scan_once
 from shardstream.dataset.numbering import Numbering
 from shardstream.errors import DuplicateKeyError, UsageError
 from shardstream.pack.options import check_meta
@@ -184,7 +184,8 @@ class _Work:
             DuplicateKeyError: One does.
         """
         for window in self._shards("keys"):
-            add_keys(keys, self._total, self._scan, window)
+            for part in keys_in(self._total, self._scan, window):
+                keys.add(*part)
         suspects: list[int] = []
         for hashes, numbers in keys.parts():
             again = np.flatnonzero(hashes[1:] == hashes[:-1])[:_SUSPECTS]

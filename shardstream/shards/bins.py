@@ -15,6 +15,9 @@ from shardstream.sizes import plural
 
 Beside: TypeAlias = Literal["lengths", "keys", "offsets", "documents", "loss"]
 
+LOSS = "loss_mask"
+"""The field of a document that says which of its tokens are learned from."""
+
 
 def beside(field: str, what: Beside) -> str:
     """The name of a field beside the tokens.
@@ -65,6 +68,7 @@ class Bins:
         packing: ``"fit"``, where no document that fits into a bin was cut, or ``"concat"``.
         tokenizer: What tells the tokenizer that made them from others; ``None`` where that is not known.
         documents: How many begin in all bins.
+        pieces: How many pieces of documents the bins have: more than documents, where some are longer than a bin.
         tokens: Tokens of all bins, what fills them up left out.
     """
 
@@ -75,6 +79,7 @@ class Bins:
     packing: str
     tokenizer: str | None = None
     documents: int = 0
+    pieces: int = 0
     tokens: int = 0
 
     @classmethod
@@ -95,7 +100,7 @@ class Bins:
         found = cls(**{name: entry[name] for name in cls.__dataclass_fields__ if name != "tokenizer" or name in entry})
         if found.tokenizer is not None and not isinstance(found.tokenizer, str):
             raise TypeError("the tokenizer of bins must be a string")
-        numbers = (found.size, found.least, found.pad, found.documents, found.tokens)
+        numbers = (found.size, found.least, found.pad, found.documents, found.pieces, found.tokens)
         if not all(type(one) is int and one >= 0 for one in numbers):
             raise TypeError("sizes and counts of bins must be integers of at least 0")
         kind = fields[found.field]
@@ -136,12 +141,12 @@ class Bins:
                 hint="the same number would mean two tokens: take one tokenizer for both; tokenizer_id= names that of "
                 "tokens that come ready",
             )
-        added = replace(self, documents=self.documents + other.documents, tokens=self.tokens + other.tokens)
-        if replace(added, documents=other.documents, tokens=other.tokens) != other:
+        counts = {name: getattr(self, name) + getattr(other, name) for name in ("documents", "pieces", "tokens")}
+        if replace(self, **{name: getattr(other, name) for name in counts}) != other:
             raise UsageError(
                 f"{mine} has bins of {self}, {theirs} of {other}", hint="pack both with the same bins and bin_field"
             )
-        return added
+        return replace(self, **counts)
 
     def __str__(self) -> str:
         return (

@@ -4,6 +4,8 @@ It holds a 64-bit hash and a number of every sample, sorted by hash and cut into
 the last hash and the checksum of each block: short enough to be read together with the trailer, by one request. Keys
 are not in it: whoever finds a number compares the key in the index of the sample's shard, so equal hashes do no harm.
 
+The documents of a data set of bins have a table of the same kind: a number, of a bin, for each piece of a document.
+
 A data set that grows gets a table of its new samples alone, which names the version whose table has those before.
 """
 
@@ -15,7 +17,7 @@ import struct
 import tempfile
 from collections import OrderedDict
 from collections.abc import Callable, Iterator
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, Literal, NamedTuple, TypeAlias, get_args
 
 import numpy as np
 import xxhash
@@ -26,7 +28,10 @@ from shardstream.shards.index import Keys, ShardIndex
 from shardstream.shards.layout import FORMAT_VERSION, check_version, checksum
 from shardstream.storage.base.sorting import no_room
 
-KEY_TABLE_NAME = re.compile(r"keys-[0-9a-f]{32}\.table")
+TableName: TypeAlias = Literal["keys", "documents"]
+"""What tables are of: samples, or documents in bins; their names begin with it."""
+TABLE_NAMES: tuple[TableName, ...] = get_args(TableName)
+KEY_TABLE_NAME = re.compile(rf"(?:{'|'.join(TABLE_NAMES)})-[0-9a-f]{{32}}\.table")
 TAIL_BYTES = 64 << 10
 """Bytes from the end of a table that surely hold its directory and trailer."""
 TRAILER = struct.Struct("<8sIIQQQ16s16sQ")
@@ -52,13 +57,24 @@ Scan: TypeAlias = "Callable[[int], ShardIndex]"
 """Reads the index of a shard, by its number."""
 
 
-def key_table_name(fingerprint: str) -> str:
-    """Object name of the table of a version of a data set.
+def key_table_name(fingerprint: str, of: TableName = "keys") -> str:
+    """Object name of a table of a version of a data set.
 
     Args:
         fingerprint: Of the version, 32 hexadecimal digits.
+        of: What it lists.
     """
-    return f"keys-{fingerprint}.table"
+    return f"{of}-{fingerprint}.table"
+
+
+def key_table_names(fingerprint: str) -> list[str]:
+    """The names of all tables of a version of a data set, whether it has them or not."""
+    return [key_table_name(fingerprint, of) for of in TABLE_NAMES]
+
+
+def hash_of(key: str) -> int:
+    """The hash of a key."""
+    return key_hash(key.encode("utf-8", "surrogatepass"))
 
 
 def is_key_table(tail: memoryview) -> bool:
@@ -80,13 +96,13 @@ def hashes_of(keys: Keys) -> NDArray[np.uint64]:
 
 
 class Covers(NamedTuple):
-    """Which samples a table is about.
+    """Which samples a table is about; or which pieces of documents, in the order in which they lie in bins.
 
     Attributes:
         start: Number of the first one.
         stop: Number after the last one.
-        fingerprint: Of the version of the data set that has ``stop`` samples, 32 hexadecimal digits.
-        below: Of the version whose table has the samples before ``start``; empty where there are none.
+        fingerprint: Of the version of the data set that has ``stop`` of them, 32 hexadecimal digits.
+        below: Of the version whose table has those before ``start``; empty where there are none.
     """
 
     start: int
@@ -100,6 +116,7 @@ class KeyTable:
 
     Args:
         covers: Which samples it is about.
+        numbers: Which samples it may lead to.
         width: Bytes of a sample number, 4 or 8.
         block: Entries of a block.
         directory: Last hash and checksum of each block, uint64 (n, 2).
@@ -108,9 +125,17 @@ class KeyTable:
     """
 
     def __init__(
-        self, covers: Covers, width: int, block: int, directory: NDArray[np.uint64], read: ReadRange, url: str
+        self,
+        covers: Covers,
+        numbers: range,
+        width: int,
+        block: int,
+        directory: NDArray[np.uint64],
+        read: ReadRange,
+        url: str,
     ) -> None:
         self.covers = covers
+        self._numbers = numbers
         self._width = width
         self._block = block
         self._lasts, self._checksums = directory[:, 0].copy(), directory[:, 1].copy()
@@ -120,7 +145,7 @@ class KeyTable:
         self._most_held = max(1, _HELD_BYTES // (block * (8 + width)))
 
     @classmethod
-    def parse(cls, tail: memoryview, size: int, read: ReadRange, *, url: str) -> KeyTable:
+    def parse(cls, tail: memoryview, size: int, read: ReadRange, *, url: str, numbers: range | None = None) -> KeyTable:
         """The table of an object.
 
         Args:
@@ -128,6 +153,7 @@ class KeyTable:
             size: Its size.
             read: Gives ranges of it.
             url: The object, for messages.
+            numbers: Which samples it may lead to. Default: those that it is about.
 
         Raises:
             VersionError: A newer version wrote it.
@@ -148,7 +174,7 @@ class KeyTable:
             raise ChecksumError("the key table is damaged", url=url, hint=_HINT)
         directory = np.frombuffer(tail[-length : -TRAILER.size], "<u8").reshape(blocks, 2)
         covers = Covers(start, stop, own.hex(), "" if below == _NOTHING else below.hex())
-        return cls(covers, width, block, directory, read, url)
+        return cls(covers, range(start, stop) if numbers is None else numbers, width, block, directory, read, url)
 
     def numbers(self, key: str) -> Iterator[int]:
         """The samples whose keys have the hash of this one, in order; one range is read before the first of them.
@@ -157,7 +183,7 @@ class KeyTable:
             ChecksumError, FormatError: The table is damaged there.
             StorageError: It cannot be read.
         """
-        wanted = np.uint64(key_hash(key.encode("utf-8", "surrogatepass")))
+        wanted = np.uint64(hash_of(key))
         for number in range(int(np.searchsorted(self._lasts, wanted)), len(self._lasts)):
             hashes, numbers = self._entries(number)
             stop = int(np.searchsorted(hashes, wanted, side="right"))
@@ -182,7 +208,7 @@ class KeyTable:
         numbers: NDArray[np.unsignedinteger[Any]] = np.frombuffer(data, f"<u{self._width}", count, 8 * count)
         if checksum(data) != int(self._checksums[number]) or hashes[-1] != self._lasts[number]:
             raise ChecksumError("the key table is damaged", url=self._url, offset=offset, hint=_HINT)
-        if int(numbers.min()) < self.covers.start or int(numbers.max()) >= self.covers.stop:
+        if int(numbers.min()) < self._numbers.start or int(numbers.max()) >= self._numbers.stop:
             raise FormatError("the key table names samples that it is not about", url=self._url, hint=_HINT)
         self._held[number] = hashes, numbers
         if len(self._held) > self._most_held:
@@ -221,6 +247,15 @@ class SortedKeys:
         if self._file is not None:
             self._file.close()
 
+    @property
+    def lacks(self) -> int:
+        """How many are still to be added."""
+        return self.covers.stop - self.covers.start - self._spilled - self._filled
+
+    @property
+    def _spilled(self) -> int:
+        return sum(cuts[-1] for _, cuts in self._runs)
+
     def add(self, hashes: NDArray[np.uint64], numbers: NDArray[Any]) -> None:
         """Add some. Of equal hashes the smaller number comes first.
 
@@ -256,8 +291,7 @@ class SortedKeys:
 
     def parts(self) -> Iterator[Entries]:
         """All that was added, in order, so many at a time, whenever it is asked for. Nothing is added after that."""
-        spilled = sum(cuts[-1] for _, cuts in self._runs)
-        assert spilled + self._filled == self.covers.stop - self.covers.start
+        assert not self.lacks
         if not self._runs:
             yield self._sorted()
             return

@@ -13,7 +13,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from shardstream.dataset.conditions import Where
 from shardstream.dataset.dataset_rows import DatasetRows
-from shardstream.dataset.key_tables import KeyFinder
+from shardstream.dataset.keys.finder import KeyFinder
 from shardstream.dataset.opening import open_dataset
 from shardstream.dataset.rows import RowBatch
 from shardstream.dataset.source import DatasetSource
@@ -26,6 +26,7 @@ from shardstream.storage import PathOrUrl, Transport
 from shardstream.storage.cache import Cache
 from shardstream.stream.batching.samples import SampleDecoder, StageClock, StepDecoding
 from shardstream.stream.contact_sheet import contact_sheet, stored_cells
+from shardstream.stream.documents import DocumentFinder
 from shardstream.stream.iteration.choosing import rows_where
 from shardstream.stream.iteration.content import ContentPart
 from shardstream.stream.iteration.settings import DecodeOptions, Fields
@@ -44,8 +45,8 @@ class Reader(Sequence[dict[str, Any]]):
 
     ``reader[3]`` and ``reader[-1]`` are samples; ``reader[10:20]`` and ``reader[[7, 3, 7]]`` lists of them, whose bytes
     are read side by side. ``for sample in reader`` reads the bytes of some samples at a time, and decodes one after
-    another. ``len(reader)`` counts them, ``key in reader`` says whether there is one of this key. A notebook shows a
-    reader as a contact sheet of its first samples.
+    another. ``len(reader)`` counts them, ``key in reader`` says whether there is one of this key, or a document in some
+    bin. A notebook shows a reader as a contact sheet of its first samples.
 
     Args:
         url: The folder of the data set, its URL, or a store, see `ShardDataset`.
@@ -109,6 +110,9 @@ class Reader(Sequence[dict[str, Any]]):
         self._verify = verify
         self._keys = KeyFinder(self._rows)
         numbers = Numbers(declared_dtypes(part.plan, source.fields))
+        bins = self.manifest.bins
+        options: dict[str, Any] = {"verify": verify, "max_value": largest}
+        self._documents = None if bins is None else DocumentFinder(self._dataset, bins, **options)
         self._decoder = SampleDecoder(self._rows, part, numbers, StageClock(), seed=seed)
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -169,8 +173,12 @@ class Reader(Sequence[dict[str, Any]]):
             done += len(numbers)
 
     def __contains__(self, key: object) -> bool:
-        """Whether a sample has this key."""
-        return isinstance(key, str) and self._keys.find(key) is not None
+        """Whether a sample has this key, or a document that lies in bins."""
+        if not isinstance(key, str):
+            return False
+        return self._keys.find(key) is not None or (
+            self._documents is not None and self._documents.bin_of(key) is not None
+        )
 
     def _samples(self, numbers: NDArray[np.int64]) -> list[dict[str, Any]]:
         samples: list[dict[str, Any]] = []
@@ -190,16 +198,29 @@ class Reader(Sequence[dict[str, Any]]):
             yield {name: _by_itself(value) for name, value in sample.items()}
 
     def get(self, key: str) -> dict[str, Any]:
-        """The first sample of this key.
+        """The first sample of this key; where samples are bins, also the first document of it.
 
-        It is found by the key table of the data set. One that has none gets a table on this machine, made once of the
-        indexes of all shards: in the folder of ``cache``, else in ``$XDG_CACHE_HOME/shardstream``.
+        It is found by the key tables of the data set. One that has none gets a table on this machine, made once of the
+        indexes of all shards, for documents of the keys in all bins: in the folder of ``cache``, else in
+        ``$XDG_CACHE_HOME/shardstream``.
+
+        A document comes as it was packed, whatever ``fields`` say: the tokens of all its pieces, as ``ids`` (tokens,)
+        of the stored dtype, its columns, and ``loss_mask``, bool (tokens,), where it lies in bins that have one.
+        Besides there is ``ids.places``, int64 (pieces, 3): the bin that each piece lies in, where it begins there, and
+        its length.
 
         Raises:
             MissingKeyError: There is none; also a KeyError.
             DataError, StorageError: It cannot be read.
+
+        Example:
+            >>> ss.Reader("out/").get("photo/3")["cls"]
+            20
         """
-        return self[self._keys.number_of(key)]
+        if self._documents is None or self._keys.find(key) is not None:
+            return self[self._keys.number_of(key)]
+        document = self._documents.get(key)
+        return self[self._keys.number_of(key)] if document is None else document
 
     def find(self, where: Where) -> NDArray[np.int64]:
         """The numbers of the samples that match, in stored order: int64 (n,). Reads the indexes of all shards.

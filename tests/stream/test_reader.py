@@ -22,9 +22,10 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import shardstream as ss
-from shardstream.dataset import dataset_rows, key_tables
+from shardstream.dataset import dataset_rows
 from shardstream.dataset.dataset_rows import DatasetRows
-from shardstream.dataset.key_tables import stored_tables
+from shardstream.dataset.keys import finder, listings
+from shardstream.dataset.keys.tables import stored_tables
 from shardstream.dataset.rows import RowBatch
 from shardstream.errors import ChecksumError, FieldError, MissingKeyError, UsageError
 from shardstream.shards import key_table
@@ -362,8 +363,8 @@ def test_a_kept_table_grows_with_its_data_set(damaged: bool, tmp_path: Path, hom
         data[5] ^= 1
         file.write_bytes(data)
     new = write(folder, "n/0", "k/3", key_table=False)
-    looked, whole = [], key_tables.hashes_of
-    monkeypatch.setattr(key_tables, "hashes_of", lambda keys: looked.append(list(keys)) or whole(keys))
+    looked, whole = [], listings.hashes_of
+    monkeypatch.setattr(listings, "hashes_of", lambda keys: looked.append(list(keys)) or whole(keys))
     reader = ss.Reader(folder)
     assert [reader.get(key)["n"] for key in ("n/0", "k/3", "k/49")] == [0, 3, 0]
     assert len(looked) == (new.shards if damaged else new.shards - old.shards)
@@ -389,14 +390,14 @@ def look_up(folder: Path, found: Any) -> None:
 
 
 def look_up_and_die(folder: Path, found: Any) -> None:
-    whole = key_tables.table_bytes
+    whole = finder.table_bytes
 
     def killed(keys: Any) -> Iterator[Any]:
         for piece in whole(keys):
             yield piece[:50]
             os.kill(os.getpid(), signal.SIGKILL)
 
-    key_tables.table_bytes = killed  # in this process, which is a fork
+    finder.table_bytes = killed  # in this process, which is a fork
     look_up(folder, found)
 
 

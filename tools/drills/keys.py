@@ -15,7 +15,8 @@ from pathlib import Path
 import numpy as np
 
 import shardstream as ss
-from shardstream.dataset.key_tables import put_key_table
+from shardstream.dataset.keys.tables import put_key_tables
+from shardstream.dataset.opening import open_dataset
 from shardstream.shards.fields import FieldType
 from shardstream.shards.index import Column
 from shardstream.shards.key_table import key_table_name
@@ -114,7 +115,7 @@ def main() -> int:
     for place in ("kept on this machine", "in the data set"):
         if place == "in the data set":
             started, manifest, store = time.monotonic(), ss.Manifest.load(folder), open_store(folder)
-            put_key_table(store, manifest)
+            put_key_tables(open_dataset(folder))
             size = store.size(key_table_name(manifest.fingerprint))
             print(f"    written in {time.monotonic() - started:,.1f} s, {size:,} bytes", flush=True)
         else:

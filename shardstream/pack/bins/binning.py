@@ -15,8 +15,6 @@ Packing: TypeAlias = Literal["fit", "concat"]
 Long: TypeAlias = Literal["split", "reject", "truncate"]
 TokenDtype: TypeAlias = Literal["uint16", "uint32"]
 
-LOSS = "loss_mask"
-"""The field of a document that says which of its tokens are learned from."""
 _PACKINGS = ("fit", "concat")
 _LONG = ("split", "reject", "truncate")
 _DTYPES = ("uint16", "uint32")

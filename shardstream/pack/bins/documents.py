@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from shardstream.pack.bins.binning import LOSS, Binning
+from shardstream.pack.bins.binning import Binning
 from shardstream.pack.bins.texts import Texts
 from shardstream.pack.bins.tokenizers import Tokens
 from shardstream.pack.encode.files import Unreadable
@@ -18,6 +18,7 @@ from shardstream.pack.sources.base import Item
 from shardstream.pack.sources.declared import fitted
 from shardstream.pack.sources.values import encode
 from shardstream.shards.arrays import is_tensor, tensor_to_numpy
+from shardstream.shards.bins import LOSS
 from shardstream.shards.fields import FieldType
 
 _KEPT = ("str", "json")

@@ -45,13 +45,14 @@ class BinRows:
 
     Attributes:
         written: How many there are so far.
+        pieces: How many pieces of documents lie in them.
     """
 
     def __init__(self, shard: OneShard, binning: Binning, name: str) -> None:
         self._shard, self._binning, self._name = shard, binning, name
         self._columns: dict[str, FieldType] = {}
         self._masked = False
-        self.written = 0
+        self.written = self.pieces = 0
 
     def admit(self, key: str, columns: Mapping[str, tuple[FieldType, Any]]) -> None:
         """Refuse columns that do not go with those of documents before; FieldError."""
@@ -101,6 +102,7 @@ class BinRows:
             sample[beside("loss")] = _NUMBERS, _runs(loss)
         self._shard.write(f"{self._name}/{self.written:06d}", _encoded(sample))
         self.written += 1
+        self.pieces += len(pieces)
 
     def _column(self, name: str, documents: Sequence[DocumentPiece]) -> tuple[FieldType, Any]:
         kind = self._columns[name]

@@ -34,6 +34,7 @@ class BinCounts(NamedTuple):
     Attributes:
         bins: Bins that were written.
         documents: Documents that are in them.
+        pieces: Their pieces.
         tokens: Their tokens.
         truncated: Of how many documents the end was left out.
         cut: By length of the rows that bins may be read as, how many documents lie in several rows.
@@ -41,6 +42,7 @@ class BinCounts(NamedTuple):
 
     bins: int
     documents: int
+    pieces: int
     tokens: int
     truncated: int
     cut: dict[int, int]
@@ -191,7 +193,9 @@ class BinWriter:
         """Write what waits; the caller finishes the shard."""
         if self._waiting.tokens:
             self._close(last=True)
-        return BinCounts(self._rows.written, self._documents, self._tokens, self._truncated, self._cut)
+        return BinCounts(
+            self._rows.written, self._documents, self._rows.pieces, self._tokens, self._truncated, self._cut
+        )
 
     def _close(self, *, last: bool) -> None:
         place = self._fit if self._binning.packing == "fit" else self._laid

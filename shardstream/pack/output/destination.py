@@ -21,13 +21,14 @@ from dataclasses import dataclass, replace
 from itertools import chain, count
 from typing import TypeVar
 
-from shardstream.dataset.key_tables import put_key_table, write_key_table
+from shardstream.dataset.keys.tables import put_key_tables
+from shardstream.dataset.opened import OpenedDataset
 from shardstream.errors import ChecksumError, DataError, DestinationError, NotFoundError, StorageError
 from shardstream.pack.output.receipts import FOLDER, receipt_name
 from shardstream.pack.output.rejects import REJECTS_NAME, pieces_of, put_pieces
 from shardstream.shards.framings import framing_of
 from shardstream.shards.heads import MANIFEST_NAME, OLD_MANIFEST_NAME, TABLE_NAME, parse_head
-from shardstream.shards.key_table import KEY_TABLE_NAME, TRAILER, SortedKeys, is_key_table, key_table_name
+from shardstream.shards.key_table import KEY_TABLE_NAME, TABLE_NAMES, TRAILER, SortedKeys, is_key_table, key_table_names
 from shardstream.shards.manifest import Manifest
 from shardstream.storage import Location, Store, open_store
 from shardstream.threads import each
@@ -123,10 +124,8 @@ class Destination:
         check_shards(self.store, manifest)
         for name, content in (beside or {}).items():
             put_pieces(self.store, staged(manifest, name), content)
-        if self.key_table and keys is not None:
-            write_key_table(self.store, manifest, keys)
-        elif self.key_table:
-            put_key_table(open_store(self.location), manifest)  # which remembers no shard as it was before
+        if self.key_table:  # by a store of its own, which remembers no shard as it was before
+            put_key_tables(OpenedDataset.unpublished(self.location, manifest), samples=keys)
         manifest.save(self.store)
         if self.old is not None or beside:
             self.publish(manifest)
@@ -265,7 +264,7 @@ def _old_manifest(store: Store) -> Manifest | None:
 def _strays(store: Store, old: Manifest | None, requests: int) -> Iterator[str]:
     names = [
         found.path
-        for prefix in ("dataset-v", "keys-", "shard")
+        for prefix in ("dataset-v", "shard", *(f"{of}-" for of in TABLE_NAMES))
         for found in store.list(prefix)
         if any(kind.fullmatch(found.path) for kind in (OLD_MANIFEST_NAME, KEY_TABLE_NAME, TABLE_NAME, _SHARD))
         and not (old is not None and belongs(found.path, old))
@@ -307,16 +306,16 @@ def staged(manifest: Manifest, name: str) -> str:
 def _objects(manifest: Manifest) -> Iterator[str]:
     yield from (manifest.shard_name(i) for i in range(manifest.shards))
     yield manifest.table_name
-    yield key_table_name(manifest.fingerprint)
+    yield from key_table_names(manifest.fingerprint)
     for old in manifest.history:
-        yield from (old.table, old.head, key_table_name(old.fingerprint))
+        yield from (old.table, old.head, *key_table_names(old.fingerprint))
 
 
 def belongs(name: str, manifest: Manifest) -> bool:
     """Whether an object is part of a data set; no list of its names is made."""
-    if any(name in (old.table, old.head, key_table_name(old.fingerprint)) for old in manifest.history):
+    if any(name in (old.table, old.head, *key_table_names(old.fingerprint)) for old in manifest.history):
         return True
-    return name in (manifest.table_name, key_table_name(manifest.fingerprint)) or manifest.number_of(name) is not None
+    return name in (manifest.table_name, *key_table_names(manifest.fingerprint)) or manifest.number_of(name) is not None
 
 
 def check_shards(

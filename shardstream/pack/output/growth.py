@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from shardstream.dataset.key_tables import put_key_table
+from shardstream.dataset.keys.tables import put_key_tables
+from shardstream.dataset.opened import OpenedDataset
 from shardstream.errors import DestinationError
 from shardstream.pack.output.destination import Destination, belongs, check_shards, is_ours
 from shardstream.shards.growing import grown
 from shardstream.shards.heads import MANIFEST_NAME
-from shardstream.shards.key_table import KEY_TABLE_NAME
+from shardstream.shards.key_table import KEY_TABLE_NAME, TABLE_NAMES
 from shardstream.shards.manifest import Manifest
 from shardstream.storage import open_store
 
@@ -23,7 +24,8 @@ def leftovers(destination: Destination, pattern: str) -> tuple[str, ...]:
         DestinationError: One of them is not ours.
     """
     assert destination.old is not None
-    tables = (one.path for one in destination.store.list("keys-") if KEY_TABLE_NAME.fullmatch(one.path))
+    found_tables = (one.path for of in TABLE_NAMES for one in destination.store.list(f"{of}-"))
+    tables = (name for name in found_tables if KEY_TABLE_NAME.fullmatch(name))
     found = (*destination.of_pattern(pattern), *tables)
     names = tuple(name for name in found if not belongs(name, destination.old))
     for name in names:
@@ -68,7 +70,7 @@ def append(destination: Destination, new: Manifest, left: tuple[str, ...] = ()) 
             hint="append again; one writer at a time",
         )
     if destination.key_table:
-        put_key_table(open_store(destination.location), manifest, old)
+        put_key_tables(OpenedDataset.unpublished(destination.location, manifest), old)
     store.put(now.as_old.head, head)
     manifest.save(store)
     for name in left:

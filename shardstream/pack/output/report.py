@@ -78,7 +78,8 @@ def bins_of(binning: Binning | None, results: Sequence[ShardResult]) -> Bins | N
     if binning is None:
         return None
     found = [one.bins for one in results if one.bins is not None]
-    return replace(binning.bins, documents=sum(one.documents for one in found), tokens=sum(one.tokens for one in found))
+    counts = {name: sum(getattr(one, name) for one in found) for name in ("documents", "pieces", "tokens")}
+    return replace(binning.bins, **counts)
 
 
 def _bins_entry(results: Iterable[ShardResult]) -> dict[str, Any]:
@@ -86,7 +87,7 @@ def _bins_entry(results: Iterable[ShardResult]) -> dict[str, Any]:
     cut: Counter[int] = Counter()
     for one in found:
         cut.update(one.cut)
-    names = ("bins", "documents", "tokens", "truncated")
+    names = ("bins", "documents", "pieces", "tokens", "truncated")
     entry: dict[str, Any] = {name: sum(getattr(one, name) for one in found) for name in names}
     return entry | {"cut": [{"length": length, "documents": cut[length]} for length in sorted(cut, reverse=True)]}
 

@@ -6,7 +6,7 @@ import os
 from collections.abc import Collection, Iterator, Sequence
 
 from shardstream.dataset.conditions import Filter, Keys, Where
-from shardstream.dataset.keyed_rows import rows_of_keys
+from shardstream.dataset.keys.keyed_rows import rows_of_keys
 from shardstream.dataset.opened import OpenedDataset
 from shardstream.dataset.row_set import RowSet
 from shardstream.dataset.source import DatasetSource

@@ -8,7 +8,7 @@ from itertools import islice
 import numpy as np
 
 from shardstream.dataset.dataset_rows import DatasetRows
-from shardstream.dataset.key_tables import KeyFinder
+from shardstream.dataset.keys.finder import KeyFinder
 from shardstream.dataset.opened import OpenedDataset
 from shardstream.dataset.row_set import RowSet
 from shardstream.dataset.source import samples_of

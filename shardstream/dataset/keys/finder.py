@@ -1,7 +1,7 @@
-"""``KeyFinder``: the samples of a data set by key, through its key table.
+"""``KeyFinder``: the samples of a data set by key, through its key table; bins by the documents in them.
 
 The table is an object of the data set. One that has none, for it was written without or by an earlier version, gets a
-table on this machine, made of its indexes once: in the folder of its cache, else in the user's own
+table on this machine, made of its shards once: in the folder of its cache, else in the user's own
 (``$XDG_CACHE_HOME/shardstream/keys``). Both are called after the fingerprint of the version that they are about, which
 stands in them, too: a data set that was changed is never answered from the table of what was there before. Where it has
 grown, the new table begins with the entries of the old one.
@@ -9,175 +9,45 @@ grown, the new table begins with the entries of the old one.
 
 from __future__ import annotations
 
-import copy
 import logging
 import mmap
 import os
 import tempfile
 from collections.abc import Iterable, Iterator
 from contextlib import nullcontext, suppress
-from functools import partial
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from shardstream.dataset.dataset_rows import DatasetRows
-from shardstream.dataset.opened import OpenedDataset, check_index
-from shardstream.errors import (
-    AccessError,
-    DataError,
-    FormatError,
-    MissingKeyError,
-    NotFoundError,
-    ShardStreamError,
-    StorageError,
-)
+from shardstream.dataset.keys.listings import SAMPLE_KEYS, DocumentKeys, KeyListing
+from shardstream.dataset.keys.tables import add_keys, all_of, stored_tables
+from shardstream.dataset.opened import OpenedDataset
+from shardstream.errors import AccessError, DataError, MissingKeyError, NotFoundError, ShardStreamError, StorageError
 from shardstream.shards.heads import OldVersion
-from shardstream.shards.index import ShardIndex
 from shardstream.shards.key_table import (
     TAIL_BYTES,
     Covers,
     Entries,
     KeyTable,
-    Scan,
     SortedKeys,
-    hashes_of,
-    key_hash,
-    key_table_name,
+    hash_of,
     table_bytes,
     table_size,
 )
 from shardstream.shards.manifest import Manifest
-from shardstream.storage import Store
 from shardstream.storage.base.sorting import no_room
 from shardstream.storage.cache.cached_dataset import CachedDataset
 from shardstream.storage.cache.folder import NEW, Folder, users_own
 from shardstream.storage.cache.locks import lock_file
 from shardstream.storage.cache.tier import KEPT, NoRoom, tiers_of
 from shardstream.text import in_one_line
-from shardstream.threads import each
 from shardstream.waits import watched
 
 _logger = logging.getLogger(__name__)
 
-_AT_ONCE = 16  # indexes that are read
-_AT_ONCE_BYTES = 16 << 20
-_FEW = 8  # a new table takes in an older one that has at most so many times its samples
 _LOCK = f"lock{KEPT}"
 _PATIENCE_S = 600.0  # for another process that makes the same table
-
-
-# ------------------------------------------------------------------------------------------------- in the data set
-
-
-def put_key_table(store: Store, manifest: Manifest, old: Manifest | None = None) -> None:
-    """Write the key table of a data set that is about to be published. Reads the indexes of its shards.
-
-    Args:
-        store: Of the data set.
-        manifest: What will be published.
-        old: The version that it grew from. The table is then one of the new samples, and of those of small tables
-            before it; without a sound table of the old version there is none.
-
-    Raises:
-        StorageError: The store cannot be read or written.
-        DataError: A shard is damaged.
-    """
-    covers = Covers(0, manifest.samples, manifest.fingerprint)
-    taken: list[KeyTable] = []
-    if old is not None:
-        try:
-            levels = stored_tables(store, old)
-        except (NotFoundError, DataError):
-            return
-        covers = covers._replace(start=old.samples, below=old.fingerprint)
-        while levels and _samples(levels[-1].covers) <= _FEW * _samples(covers):
-            taken.insert(0, levels.pop())
-            covers = covers._replace(start=taken[0].covers.start, below=taken[0].covers.below)
-
-    def scan(shard: int) -> ShardIndex:
-        return _scan_apart(store, manifest.shard_name(shard), manifest)
-
-    with SortedKeys(covers) as keys:
-        for table in taken:
-            for part in table.entries():
-                keys.add(*part)
-        add_keys(keys, manifest, scan, range(0 if old is None else old.shards, manifest.shards))
-        write_key_table(store, manifest, keys)
-
-
-def write_key_table(store: Store, manifest: Manifest, keys: SortedKeys) -> None:
-    """The same, of keys that were collected already: all of a data set, or those of its new samples."""
-    keys.covers = keys.covers._replace(fingerprint=manifest.fingerprint)
-    with store.create(key_table_name(manifest.fingerprint)) as out:
-        for piece in table_bytes(keys):
-            out.write(piece)
-
-
-def stored_tables(store: Store, manifest: Manifest) -> list[KeyTable]:
-    """The tables of a version of a data set, that of the oldest samples first. Each takes a request.
-
-    Raises:
-        NotFoundError: It has none.
-        DataError: One is damaged, or of another data set.
-        StorageError: It cannot be read.
-    """
-    found: list[KeyTable] = []
-    fingerprint, stop = manifest.fingerprint, manifest.samples
-    while fingerprint:
-        name = key_table_name(fingerprint)
-        tail, size = store.get_tail(name, TAIL_BYTES)
-        table = KeyTable.parse(tail, size, partial(store.get, name), url=store.locate(name))
-        start = table.covers.start
-        if table.covers[1:3] != (stop, fingerprint) or (start > 0) != bool(table.covers.below) or start > stop:
-            raise FormatError("the key table is not one of this data set", url=store.locate(name), hint="remove it")
-        if table.covers.below and start == stop:
-            raise FormatError("the key table has no samples", url=store.locate(name), hint="remove it")
-        found.insert(0, table)
-        fingerprint, stop = table.covers.below, start
-    return found
-
-
-def _samples(covers: Covers) -> int:
-    return covers.stop - covers.start
-
-
-def scan_once(dataset: OpenedDataset, shard: int) -> ShardIndex:
-    """The index of a shard that is read once: where it is mapped, it is not held for longer.
-
-    Raises:
-        DataError, StorageError: As `OpenedDataset.open`.
-    """
-    found = dataset.shard(shard)
-    if found.store.mapped and dataset.manifest.reader.tail_bytes(0):
-        with suppress(DataError, NotFoundError):  # it may be whole at another place
-            return _scan_apart(found.store, found.name, dataset.manifest)
-    return dataset.open(shard).index
-
-
-def _scan_apart(store: Store, name: str, manifest: Manifest) -> ShardIndex:
-    """An index; a mapped one over a mapping of its own, which goes with it."""
-    where = copy.copy(store) if store.mapped else store
-    return manifest.reader.scan(where, name, index_bytes=manifest.index_bytes)
-
-
-def add_keys(keys: SortedKeys, manifest: Manifest, scan: Scan, shards: range) -> None:
-    """Add the keys of some shards, read with ``scan``, under the numbers that their samples have in the data set."""
-    samples = manifest.table.samples
-    number = int(samples[: shards.start].sum(dtype=np.int64))
-    at_once = max(1, min(_AT_ONCE, _AT_ONCE_BYTES // max(manifest.index_bytes, 1)))
-
-    def hashes_in(shard: int) -> NDArray[np.uint64]:
-        index = scan(shard)
-        check_index(index, manifest, shard)
-        return hashes_of(index.keys)
-
-    where = f" of {manifest.url}" if manifest.url else ""  # one that was not written yet has none
-    what = f"the keys of one of the shards {shards.start} to {shards.stop - 1}{where}"
-    for hashes in each(hashes_in, shards, at_once=at_once, what=what):
-        keys.add(hashes, np.arange(number, number + len(hashes)))
-        number += len(hashes)
 
 
 # ------------------------------------------------------------------------------------------------ on this machine
@@ -189,10 +59,15 @@ class _Shelf(NamedTuple):
     Attributes:
         folder: The folder.
         cached: The data set's place in the cache that it belongs to, which is in use as long as this lives.
+        listing: What the tables list.
     """
 
     folder: Folder
     cached: CachedDataset | None
+    listing: KeyListing
+
+    def _name(self, fingerprint: str) -> str:
+        return f"{fingerprint}{'' if self.listing is SAMPLE_KEYS else f'-{self.listing.name}'}{KEPT}"
 
     def find(self, version: Manifest | OldVersion, *, once: bool = False) -> KeyTable | None:
         """The table of a version of a data set; ``None`` where there is none, or a damaged one.
@@ -201,37 +76,39 @@ class _Shelf(NamedTuple):
             version: Which.
             once: It will be read from end to end, and is not to fill this process's memory.
         """
-        name = f"{version.fingerprint}{KEPT}"
+        name, count = self._name(version.fingerprint), self.listing.count(version)
+        if count is None:
+            return None
         try:
             descriptor = self.folder.open(name, os.O_RDONLY)
         except FileNotFoundError:
             return None
         try:
-            table = _mapped(descriptor, self.folder.place(name), once=once)
+            table = _mapped(descriptor, self.folder.place(name), range(version.samples), once=once)
         except (DataError, ValueError):
             return None
         finally:
             os.close(descriptor)
-        return table if table.covers == Covers(0, version.samples, version.fingerprint) else None
+        return table if table.covers == Covers(0, count, version.fingerprint) else None
 
-    def make(self, manifest: Manifest, scan: Scan) -> KeyTable | None:
+    def make(self, dataset: OpenedDataset) -> KeyTable | None:
         """The same, made now unless another process just has; ``None`` if it is gone at once."""
-        with watched(f"another process to make the key table of {in_one_line(manifest.url)}"):
+        with watched(f"another process to make the key table of {in_one_line(dataset.url)}"):
             lock = lock_file(self.folder, _LOCK, shared=False, wait=_PATIENCE_S)
         with lock or nullcontext():  # without the lock, both make it: the same bytes
-            found = self.find(manifest)
+            found = self.find(dataset.manifest)
             if found is None:
                 if lock is not None:
                     self._sweep()
-                self._write(manifest, scan)
-                found = self.find(manifest)
+                self._write(dataset)
+                found = self.find(dataset.manifest)
             return found
 
-    def _write(self, manifest: Manifest, scan: Scan) -> None:
-        name = f"{manifest.fingerprint}{KEPT}"
-        size = table_size(manifest.samples)
+    def _write(self, dataset: OpenedDataset) -> None:
+        name = self._name(dataset.manifest.fingerprint)
+        size = table_size(all_of(self.listing, dataset.manifest).stop)
         with self.folder.replacing(name) if self.cached is None else self.cached.keeping(name, size) as descriptor:
-            _fill(descriptor, manifest, scan, *self._before(manifest))
+            _fill(descriptor, dataset, self.listing, *self._before(dataset.manifest))
 
     def _before(self, manifest: Manifest) -> tuple[Iterable[Entries], int]:
         """The entries of the newest older version that has a sound table here, and how many shards they are of."""
@@ -255,19 +132,19 @@ class _Shelf(NamedTuple):
     def forget(self, manifest: Manifest) -> None:
         """Remove a table that is damaged."""
         with suppress(OSError):
-            self.folder.unlink(f"{manifest.fingerprint}{KEPT}")
+            self.folder.unlink(self._name(manifest.fingerprint))
 
 
-def _fill(descriptor: int, manifest: Manifest, scan: Scan, before: Iterable[Entries], first: int) -> None:
-    with SortedKeys(Covers(0, manifest.samples, manifest.fingerprint)) as keys:
+def _fill(descriptor: int, dataset: OpenedDataset, listing: KeyListing, before: Iterable[Entries], first: int) -> None:
+    with SortedKeys(all_of(listing, dataset.manifest)) as keys:
         for part in before:
             keys.add(*part)
-        add_keys(keys, manifest, scan, range(first, manifest.shards))
+        add_keys(keys, dataset, listing, range(first, dataset.manifest.shards))
         with open(descriptor, "wb", closefd=False) as file:
             file.writelines(table_bytes(keys))
 
 
-def _mapped(descriptor: int, place: str, *, once: bool = False) -> KeyTable:
+def _mapped(descriptor: int, place: str, numbers: range, *, once: bool = False) -> KeyTable:
     """The table in a file; ValueError or DataError where it is none. For ``once`` see `_Shelf.find`."""
     mapped = mmap.mmap(descriptor, 0, prot=mmap.PROT_READ)
     data = memoryview(mapped)
@@ -277,31 +154,53 @@ def _mapped(descriptor: int, place: str, *, once: bool = False) -> KeyTable:
             mapped.madvise(mmap.MADV_DONTNEED)
         return data[offset : offset + length]
 
-    return KeyTable.parse(data[-TAIL_BYTES:], len(data), read, url=place)
+    return KeyTable.parse(data[-TAIL_BYTES:], len(data), read, url=place, numbers=numbers)
 
 
-def _shelves(dataset: OpenedDataset) -> Iterator[_Shelf]:
+def _shelves(dataset: OpenedDataset, listing: KeyListing) -> Iterator[_Shelf]:
     """The folders for tables, the best first; OSError where one cannot be used."""
     cache, manifest = dataset.address.cache, dataset.manifest
     if cache is not None:
         place = CachedDataset.open(tiers_of(cache)[-1], manifest.lineage, manifest.url)
         if place.broken is None:
-            yield _Shelf(place.folder, place)
-    yield _Shelf(users_own().folder("keys", make=True), None)
+            yield _Shelf(place.folder, place, listing)
+    yield _Shelf(users_own().folder("keys", make=True), None, listing)
 
 
 # ------------------------------------------------------------------------------------------------------- the finder
+
+
+def numbers_of(dataset: OpenedDataset, keys: Iterable[str]) -> list[int]:
+    """The number of the first sample of each key; of a key that only documents have, of the first bin with such a one.
+
+    Raises:
+        MissingKeyError: There is neither.
+        DataError, StorageError: As `KeyFinder.find`.
+    """
+    samples, bins = KeyFinder(DatasetRows(dataset, ())), dataset.manifest.bins
+    documents = None
+    if bins is not None:
+        listing = DocumentKeys(bins)
+        documents = KeyFinder(DatasetRows(dataset, [listing.field]), listing)
+
+    def number_of(key: str) -> int:
+        number = None if documents is None or samples.find(key) is not None else documents.find(key)
+        return samples.number_of(key) if number is None else number
+
+    return list(map(number_of, keys))
 
 
 class KeyFinder:
     """Finds samples by key. For one thread.
 
     Args:
-        rows: The rows of the data set, in whose indexes keys are compared.
+        rows: The rows of the data set, in which keys are compared.
+        listing: Which keys lead to samples.
     """
 
-    def __init__(self, rows: DatasetRows) -> None:
+    def __init__(self, rows: DatasetRows, listing: KeyListing = SAMPLE_KEYS) -> None:
         self._rows = rows
+        self._listing = listing
         self._dataset = rows.dataset
         self._tables: list[KeyTable] | None = None
         self._shelf: _Shelf | None = None
@@ -331,7 +230,7 @@ class KeyFinder:
             DataError: The index of a shard is damaged.
             StorageError: The store cannot be read.
         """
-        return next((number for number in self._candidates(key) if self._key_of(number) == key), None)
+        return next((number for number in self.candidates(key) if self._leads(number, key)), None)
 
     def find_all(self, keys: Iterable[str]) -> list[tuple[int, str]]:
         """The numbers of all samples of some keys, in order, with their keys. Each block and index is read once.
@@ -339,16 +238,18 @@ class KeyFinder:
         Raises:
             DataError, StorageError: As `find`.
         """
-        ordered = sorted(keys, key=lambda key: key_hash(key.encode("utf-8", "surrogatepass")))
-        candidates = sorted({(number, key) for key in ordered for number in self._candidates(key)})
-        return [(number, key) for number, key in candidates if self._key_of(number) == key]
+        candidates = sorted({(number, key) for key in sorted(keys, key=hash_of) for number in self.candidates(key)})
+        return [(number, key) for number, key in candidates if self._leads(number, key)]
 
-    def _key_of(self, number: int) -> str:
-        shard, row = self._dataset.numbering.find(number)
-        return self._rows.index(shard).keys[row]
+    def _leads(self, number: int, key: str) -> bool:
+        return self._listing.leads(self._rows, number, key)
 
-    def _candidates(self, key: str) -> Iterator[int]:
-        """Samples whose keys have this one's hash, in order."""
+    def candidates(self, key: str) -> Iterator[int]:
+        """Samples to which a key of this one's hash leads, in order; again from the first on where a table is damaged.
+
+        Raises:
+            DataError, StorageError: As `find`.
+        """
         while True:
             tables = self._open()
             try:
@@ -362,7 +263,7 @@ class KeyFinder:
     def _open(self) -> list[KeyTable]:
         if self._tables is None and self._shelf is None and not self._dropped:
             try:
-                self._tables = stored_tables(self._dataset.store, self._dataset.manifest)
+                self._tables = stored_tables(self._dataset.store, self._dataset.manifest, self._listing)
             except (NotFoundError, AccessError):  # stores that may not be listed refuse what is not there
                 pass
             except DataError as error:
@@ -386,9 +287,9 @@ class KeyFinder:
         """A table of this machine, made if there is none."""
         manifest, reason = self._dataset.manifest, ""
         try:
-            for shelf in _shelves(self._dataset):
+            for shelf in _shelves(self._dataset, self._listing):
                 try:
-                    table = shelf.find(manifest) or shelf.make(manifest, self._scan)
+                    table = shelf.find(manifest) or shelf.make(self._dataset)
                 except NoRoom as error:
                     reason = f"no room in the cache beyond {error.bound:,} bytes"
                 else:
@@ -407,12 +308,9 @@ class KeyFinder:
         """A table for this process alone."""
         try:
             with tempfile.TemporaryFile(prefix="shardstream-") as file:
-                _fill(file.fileno(), self._dataset.manifest, self._scan, (), 0)
-                return _mapped(file.fileno(), "a temporary file")
+                _fill(file.fileno(), self._dataset, self._listing, (), 0)
+                return _mapped(file.fileno(), "a temporary file", range(self._dataset.manifest.samples))
         except StorageError:
             raise
         except OSError as error:
             raise no_room(error) from error
-
-    def _scan(self, shard: int) -> ShardIndex:
-        return scan_once(self._dataset, shard)
