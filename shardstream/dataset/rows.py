@@ -69,6 +69,11 @@ class RowBatch:
         return {name: value for name, value in found if value is not None}
 
 
+def location_in(rows: RowBatch, i: int) -> dict[str, str | int]:
+    """Where sample i of some rows lies, for an error."""
+    return {"shard": rows.shards[i], "sample": rows.rows[i], "key": rows.keys[i]}
+
+
 class RowReader:
     """Reads rows of one source or several; of a data set by itself, see `DatasetRows`.
 

@@ -11,10 +11,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from shardstream.decode.context import SampleContext
-from shardstream.decode.packed_rows import PerBin, Pieces, StoredBins, damaged
+from shardstream.decode.packed_rows import Pieces
 from shardstream.decode.specs import Decoder, Out
 from shardstream.errors import FieldError, UsageError, did_you_mean
-from shardstream.shards.bins import Beside, beside
+from shardstream.shards.bins import Beside, PerBin, StoredBins, beside, damaged
 from shardstream.shards.fields import FieldType, ValuesType
 
 Labels: TypeAlias = Literal["same", "next"]

@@ -6,91 +6,17 @@ delivered in.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from itertools import chain
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from shardstream.errors import DecodeError
-from shardstream.shards.bins import cut_where_rows_end
+from shardstream.shards.bins import PerBin, StoredBins, cut_where_rows_end
 
 IGNORED = -100
 """The label of tokens that no loss is of: the default of ``torch.nn.functional.cross_entropy``."""
 _LONG = 256  # tokens of a piece, on average
-
-
-class PerBin(NamedTuple):
-    """Numbers that are stored of some bins, those of each behind those of the one before.
-
-    Attributes:
-        values: All of them, (n,).
-        counts: How many each bin has, int64 (bins,).
-    """
-
-    values: NDArray[Any]
-    counts: NDArray[np.int64]
-
-    @classmethod
-    def of(cls, rows: Sequence[NDArray[Any]]) -> PerBin:
-        """Of an array for each bin."""
-        return cls(np.concatenate(rows), np.array([len(row) for row in rows], np.int64))
-
-    @classmethod
-    def none(cls, bins: int) -> PerBin:
-        """Of bins that have none."""
-        return cls(np.empty(0, np.int64), np.zeros(bins, np.int64))
-
-    def sums(self, of: NDArray[Any]) -> NDArray[np.int64]:
-        """The sum of what ``of`` has for each number, (n,), by bin: int64 (bins,)."""
-        ends = np.cumsum(self.counts)
-        summed = np.concatenate(([0], np.cumsum(of, dtype=np.int64)))
-        sums: NDArray[np.int64] = summed[ends] - summed[ends - self.counts]
-        return sums
-
-
-class StoredBins(NamedTuple):
-    """Bins as they are stored.
-
-    Attributes:
-        ids: Tokens, unsigned (bins, size).
-        lengths: Of the pieces in each bin, negative where nothing lies.
-        offsets: Which token of its document each piece in a bin begins with; of a bin without any: the first.
-        loss: Runs of tokens that are learned from and not, by turns; of a bin without any: all are.
-    """
-
-    ids: NDArray[Any]
-    lengths: PerBin
-    offsets: PerBin
-    loss: PerBin
-
-    def wrong(self) -> dict[int, str]:
-        """The bins that contradict themselves, and how."""
-        size = self.ids.shape[1]
-        values = self.lengths.values.astype(np.int64)
-        filled = self.lengths.sums(np.abs(values))
-        found = {i: f"lengths of {filled[i]:,} tokens in a bin of {size:,}" for i in _where(filled != size)}
-        if not values.all():
-            found |= dict.fromkeys(_where(self.lengths.sums(values == 0)), "a piece without tokens")
-        if len(self.offsets.values):
-            documents, given = self.lengths.sums(values > 0), self.offsets.counts
-            found |= dict.fromkeys(_where(given * (given != documents)), "other numbers of offsets and of documents")
-        if len(self.loss.values):
-            runs = self.loss.sums(self.loss.values)
-            what = "runs of the loss mask that are not of all tokens"
-            found |= dict.fromkeys(_where((runs != size) & (self.loss.counts > 0)), what)
-        return found
-
-
-def _where(mask: NDArray[Any]) -> list[int]:
-    places: list[int] = np.flatnonzero(mask).tolist()
-    return places
-
-
-def damaged(what: str, **place: str | int) -> DecodeError:
-    """The error of a bin that contradicts itself."""
-    return DecodeError(what, hint="the bin contradicts itself: pack it again", **place)
 
 
 class Pieces(NamedTuple):

@@ -8,6 +8,8 @@ from concurrent.futures import Executor
 from typing import Any
 
 from shardstream.images.jpeg.transcode import DEFAULT_WIDTH
+from shardstream.pack.bins.binning import Long, Packing
+from shardstream.pack.bins.stored_documents import StoredDocuments
 from shardstream.pack.encode.images import DEFAULT_MAX_PIXELS, Jpeg
 from shardstream.pack.encode.sample import Transform
 from shardstream.pack.options import PackOptions
@@ -39,6 +41,11 @@ def repack(
     shuffle: bool = False,
     seed: int = 0,
     overwrite: bool = False,
+    # documents into bins
+    bins: int | None = None,
+    bin_min: int | None = None,
+    packing: Packing = "fit",
+    long: Long = "split",
     # images
     jpeg: Jpeg = "keep",
     max_side: int | None = None,
@@ -85,6 +92,14 @@ def repack(
         shuffle: ``True`` shuffles; the default keeps the stored order, which has been shuffled once.
         seed: As of `pack`.
         overwrite: The same.
+
+    Documents into bins:
+        bins: Pack the documents of a data set of bins anew, into bins of so many tokens, without tokenizing them: with
+            ``shuffle=True`` and another ``seed``, others share a bin. ``take`` counts documents then, ``fields`` names
+            what is kept beside their tokens, and ``transform`` gets documents. Default: bins stay as they are.
+        bin_min: As of `pack`.
+        packing: The same.
+        long: The same.
 
     Images:
         jpeg: ``"keep"`` leaves files as they are stored; ``"addressable"`` as of `pack`.
@@ -141,7 +156,13 @@ def run_repack(url: PathOrUrl, dest: PathOrUrl, **given: Any) -> PackReport:
     storage = take_options(StorageArguments, given)
     opening = {name: given.pop(name) for name in ("version", "cache", "replicas")}
     (dataset,), target = storage.open([url], dest, **opening)
-    source = StoredSource(dataset, key=given["key"], fields=given.pop("fields"), take=given.pop("take"))
+    chosen = {name: given.pop(name) for name in ("fields", "take")} | {"key": given["key"]}
+    source: StoredSource | StoredDocuments
+    if given["bins"] is None:
+        source = StoredSource(dataset, **chosen)
+    else:
+        source = StoredDocuments(dataset, **chosen)
+        given |= source.inherited
     given["format"] = given["format"] or default_format(source)
     if given["meta"] is None:
         given["meta"] = source.manifest.meta
@@ -152,11 +173,11 @@ def run_repack(url: PathOrUrl, dest: PathOrUrl, **given: Any) -> PackReport:
     return run_pack(source, target, options, **given)
 
 
-def default_format(source: StoredSource) -> Format:
+def default_format(source: StoredSource | StoredDocuments) -> Format:
     """The format that the data set has."""
     return "tar" if source.manifest.framing == "tar" else "record"
 
 
-def default_zstd(source: StoredSource, format: Format) -> Collection[str]:
+def default_zstd(source: StoredSource | StoredDocuments, format: Format) -> Collection[str]:
     """The fields that are compressed, where they can stay so."""
-    return [name for name in source.manifest.codecs if name in source.types] if format == "record" else ()
+    return [name for name in source.manifest.codecs if name in source.columns] if format == "record" else ()

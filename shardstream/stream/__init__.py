@@ -5,7 +5,6 @@
 ``mixture``        ``Mixture``: several, drawn from by weight
 ``reader``         ``Reader``: random access
 ``showing``        ``show``: batches and samples as contact sheets
-``documents``      documents that lie in bins, whole again
 ``contact_sheet``  samples as small pictures, for notebooks
 ``base``           ``Stream``: what both have in common: iteration, epochs, ranks, states
 ``batching/``      samples and batches, made of stored rows

@@ -13,6 +13,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from shardstream.dataset.conditions import Where
 from shardstream.dataset.dataset_rows import DatasetRows
+from shardstream.dataset.keys.documents import DocumentFinder
 from shardstream.dataset.keys.finder import KeyFinder
 from shardstream.dataset.opening import open_dataset
 from shardstream.dataset.rows import RowBatch
@@ -26,7 +27,6 @@ from shardstream.storage import PathOrUrl, Transport
 from shardstream.storage.cache import Cache
 from shardstream.stream.batching.samples import SampleDecoder, StageClock, StepDecoding
 from shardstream.stream.contact_sheet import contact_sheet, stored_cells
-from shardstream.stream.documents import DocumentFinder
 from shardstream.stream.iteration.choosing import rows_where
 from shardstream.stream.iteration.content import ContentPart
 from shardstream.stream.iteration.settings import DecodeOptions, Fields

@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from shardstream.decode import Packed, compile_fields
-from shardstream.decode.packed_rows import PerBin, StoredBins
 from shardstream.errors import FieldError, UsageError
+from shardstream.shards.bins import PerBin, StoredBins
 from shardstream.shards.fields import FieldType
 
 SIZE = 8

@@ -1,11 +1,12 @@
 """Documents as bins: rows of so many tokens each, in which no document is cut that need not be.
 
-=============  ===================================================================
-``binning``    what is asked for, checked
-``tokenizers`` tokenizers of other libraries, in a form that travels
-``texts``      the texts of samples as tokens
-``documents``  from the contents of a sample to a document: tokens, and what it has besides
-``fitting``    which document lies where
-``windows``    documents wait until there are enough of them, and become bins
-=============  ===================================================================
+==================== ===================================================================
+``binning``          what is asked for, checked
+``tokenizers``       tokenizers of other libraries, in a form that travels
+``texts``            the texts of samples as tokens
+``documents``        from the contents of a sample to a document: tokens, and what it has besides
+``stored_documents`` the documents of a data set of bins, to be packed anew
+``fitting``          which document lies where
+``windows``          documents wait until there are enough of them, and become bins
+==================== ===================================================================
 """

@@ -174,13 +174,13 @@ class ForeignSource(StoredSource):
             self.classes = self._labels.names
         if self._labels is not None:
             self.types[LABEL] = FieldType.parse("int64")
-        self.mean_bytes = _mean_bytes(dataset, self._columns)
+        self.mean_bytes = _mean_bytes(dataset, self.columns)
         self.root = store.url if location.local and not names else None
         self.notes = catalogue.notes
         self.rejects = _rejects(catalogue)
 
     def part(self, numbers: NDArray[np.int64]) -> ForeignPart:
-        part = StoredPart(self._address, self._made, self._key, self._columns, numbers, named=True)
+        part = StoredPart(self._address, self._made, self._key, self.columns, numbers, named=True)
         return ForeignPart(part, self._fields, self._labels, self._named, self._key_column, self.url)
 
     @property

@@ -120,6 +120,7 @@ class StoredSource(Source):
 
     Attributes:
         manifest: Of the data set.
+        columns: Names of the fields that are read.
     """
 
     lendable = True
@@ -142,11 +143,11 @@ class StoredSource(Source):
         self.manifest = dataset.manifest
         self.classes = dataset.manifest.classes
         self.mean_bytes = dataset.manifest.bytes / max(dataset.manifest.samples, 1)
-        self.types = _chosen(fields, dataset.manifest)
-        self._columns = tuple(self.types)
+        self.types = chosen(fields, dataset.manifest)
+        self.columns = tuple(self.types)
         if fields is None and take is None:
             self.bins = dataset.manifest.bins
-        self._count = _taken(take, dataset.manifest.samples)
+        self._count = taken(take, dataset.manifest.samples)
         self._fingerprint = fingerprint
         if not self._count:
             raise SourceError("the data set holds no samples", url=self.url, hint="name a data set that holds some")
@@ -157,7 +158,7 @@ class StoredSource(Source):
         return self._count
 
     def part(self, numbers: NDArray[np.int64]) -> SourcePart:
-        return StoredPart(self._address, self.manifest.fingerprint, self._key, self._columns, numbers)
+        return StoredPart(self._address, self.manifest.fingerprint, self._key, self.columns, numbers)
 
     @property
     def fingerprint(self) -> str:
@@ -188,14 +189,16 @@ def _compare_keys(dataset: OpenedDataset, mode: str) -> KeyNumbers | None:
     return check_unique(keys, dataset.manifest.samples, named=named, url=dataset.location.url, hint=hint, number=number)
 
 
-def _chosen(fields: Collection[str] | None, manifest: Manifest) -> dict[str, FieldType]:
+def chosen(fields: Collection[str] | None, manifest: Manifest) -> dict[str, FieldType]:
+    """The types of some fields of a data set, ``None`` for all; FieldError where there is no such field."""
     for name in fields or ():
         if name not in manifest.fields:
             raise unknown_field(name, manifest.fields, url=manifest.url)
     return {name: kind for name, kind in manifest.fields.items() if fields is None or name in fields}
 
 
-def _taken(take: object, samples: int) -> int:
+def taken(take: object, samples: int) -> int:
+    """How many samples ``take`` leaves, ``None`` all; UsageError where it is no such number."""
     if take is None:
         return samples
     if isinstance(take, bool) or not isinstance(take, int) or take < 1:

@@ -14,7 +14,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from shardstream.dataset.rows import RowBatch
+from shardstream.dataset.rows import RowBatch, location_in
 from shardstream.dataset.step import Step
 from shardstream.decode.crops import Cut
 from shardstream.decode.masks import Mask
@@ -23,7 +23,7 @@ from shardstream.decode.usercall import UserCall
 from shardstream.errors import BatchError, DataError
 from shardstream.shards.fields import ValuesType
 from shardstream.stream.batching.bins import BinOutputs
-from shardstream.stream.batching.samples import SampleDecoder, StageClock, StepDecoding, first_good, location_in
+from shardstream.stream.batching.samples import SampleDecoder, StageClock, StepDecoding, first_good
 from shardstream.stream.tensors.crops import CropSlab, CropSlabs, collate_cuts
 from shardstream.stream.tensors.joined import JoinedBytes, JoinedRows, bytes_rows
 from shardstream.stream.tensors.nested import refuse_devices

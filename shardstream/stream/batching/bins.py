@@ -8,13 +8,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from shardstream.dataset.rows import RowBatch
+from shardstream.dataset.rows import RowBatch, location_in
 from shardstream.decode.packed import Packed
-from shardstream.decode.packed_rows import PerBin, StoredBins, damaged
 from shardstream.decode.plan import Output
 from shardstream.errors import DecodeError
+from shardstream.shards.bins import PerBin, StoredBins, damaged
 from shardstream.shards.fields import FieldType, ValuesType
-from shardstream.stream.batching.samples import location_in
 from shardstream.stream.tensors.slabs import empty_slab, torch_dtype
 
 if TYPE_CHECKING:

@@ -22,7 +22,7 @@ import torch
 from numpy.typing import NDArray
 
 from shardstream.dataset.gathered_rows import Memory
-from shardstream.dataset.rows import RowBatch, RowReader
+from shardstream.dataset.rows import RowBatch, RowReader, location_in
 from shardstream.dataset.shared import DECODING, SLOT, STAGE, WorkerStatus, shard_ids
 from shardstream.dataset.step import Step
 from shardstream.decode.context import SampleContext
@@ -459,11 +459,6 @@ def _without(step: Step, broken: Mapping[int, str]) -> Step:
     chosen = np.arange(len(step.rows))
     chosen[list(broken)] = first_good(broken, len(step.rows))
     return step.only(chosen)
-
-
-def location_in(rows: RowBatch, i: int) -> dict[str, str | int]:
-    """Where sample i of some rows lies, for an error."""
-    return {"shard": rows.shards[i], "sample": rows.rows[i], "key": rows.keys[i]}
 
 
 def first_good(broken: Mapping[int, object], count: int) -> int:
