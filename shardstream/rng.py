@@ -38,6 +38,7 @@ class Domain(IntEnum):
     DRAWS = 13  # how far the draws of epoch 0 are moved, where samples are drawn by weight
     LOOK = 14  # which samples of a data set are looked at
     BINS = 15  # the order of the bins of a window: a = the shard's number, b = the window's
+    SCHEDULE = 16  # the phases of the lanes at a node of a mixture by schedule: a = the node
 
 
 def words(

@@ -8,6 +8,7 @@ Module map, from the outside in::
     subsets.py     which rows of each shard a part of a split, or the first n samples, consist of
     mixing.py      MixedOrder: EpochOrder for several sources, or for an endless walk through one; its parameters
     quotas.py      the weights of a mixture as integers
+    schedule.py    weights that change with the position; scheduled.py, which source a position then has
     walks.py       endless paths through the spans, epoch after epoch, that use every sample evenly
     sized.py       SizedOrder: epochs of another size, as pieces of an endless walk through the data set's own
     draws.py       WeightedDraws: rows that come as often as their weights say, in the place of samples of each shard
@@ -30,8 +31,9 @@ from shardstream.order.draws import WEIGHT_BITS, WeightedDraws
 from shardstream.order.epoch import EpochOrder
 from shardstream.order.mixing import MixBy, MixedOrder, mixing_parameters
 from shardstream.order.parameters import ORDER_VERSION, ORDER_VERSIONS, OrderParameters, default_parameters
-from shardstream.order.quotas import quotas_of
+from shardstream.order.quotas import as_fraction, quotas_of
 from shardstream.order.remaining import Remaining, Stop, taken_by_batches, worker_samples
+from shardstream.order.schedule import Schedule, plain_knots
 from shardstream.order.sized import SizedOrder
 from shardstream.order.steps import BLOCK, Tail, sample_count, step_count, step_positions
 from shardstream.order.subsets import SplitBy, split_ranges, take_counts
@@ -46,13 +48,16 @@ __all__ = [
     "MixedOrder",
     "OrderParameters",
     "Remaining",
+    "Schedule",
     "SizedOrder",
     "SplitBy",
     "Stop",
     "Tail",
     "WeightedDraws",
+    "as_fraction",
     "default_parameters",
     "mixing_parameters",
+    "plain_knots",
     "quotas_of",
     "sample_count",
     "split_ranges",

@@ -25,6 +25,8 @@ from shardstream.order.lanes import Integers, Lanes, epoch_lanes
 from shardstream.order.line import checked_counts
 from shardstream.order.parameters import OrderParameters, default_parameters, fills_lanes
 from shardstream.order.quotas import checked_quotas
+from shardstream.order.schedule import Schedule, checked_schedule
+from shardstream.order.scheduled import ScheduledLabels
 from shardstream.order.sequence import Sequence as Deal
 from shardstream.order.walks import Walks
 
@@ -56,7 +58,7 @@ class MixedOrder:
     Args:
         counts: Of each source, the samples of its shards: int64, shape (shards,). Zeros are fine. Or ``WeightedDraws``,
             see ``EpochOrder``.
-        quotas: Of each source, its samples in a block of labels, from ``quotas_of``.
+        quotas: Of each source, its samples in a block of labels, from ``quotas_of``; or shares that change.
         samples: Positions of an epoch (E).
         seed: Seed of the run; taken modulo 2**64. Sources after the first have seeds derived from it.
         epoch: Epoch, in [0, 2**32).
@@ -84,7 +86,7 @@ class MixedOrder:
         self,
         counts: Sequence[Counts],
         *,
-        quotas: Sequence[int],
+        quotas: Sequence[int] | Schedule,
         samples: int,
         seed: int,
         epoch: int,
@@ -107,7 +109,14 @@ class MixedOrder:
         # by batches: those that read together the walks that share labels, the same in every epoch
         self._labelled = epoch_lanes(samples, parameters, seed=seed, epoch=0)
         self._walks = Walks(self._lanes, parameters.groups)
-        self._labels = _Labels(checked_quotas(quotas, len(counts)), seed, parameters.lanes)
+        self._labels: _Labels | ScheduledLabels
+        if isinstance(quotas, Schedule):
+            sharing = self._sublanes if self._chunk else 1  # lanes that are labelled alike
+            row = parameters.lanes * max(self._chunk, 1)
+            schedule = checked_schedule(quotas, len(counts))
+            self._labels = ScheduledLabels(schedule, seed, parameters.lanes // sharing, row)
+        else:
+            self._labels = _Labels(checked_quotas(quotas, len(counts)), seed, parameters.lanes)
         self._sources = [
             _Source(
                 one if isinstance(one, WeightedDraws) else checked_counts(one),
@@ -146,7 +155,9 @@ class MixedOrder:
             walk, source, place = self._labelled_by_batches(span, offset)
         else:
             walk, place = self._walks.enter(self._epoch, span, offset)
-            source, place = self._labels.find(walk, place)
+            # by a schedule, neighbours in the order of consumption make up for one another
+            key = self._labelled.lane_of(walk) if isinstance(self._labels, ScheduledLabels) else walk
+            source, place = self._labels.find(key, place)
         return source, *gathered(source, lambda number, mine: self._sources[number].find(walk[mine], place[mine], how))
 
     def _labelled_by_batches(self, span: Integers, offset: Integers) -> tuple[Integers, Integers, Integers]:
@@ -268,7 +279,7 @@ def _check(sources: int, samples: int, epoch: int, parameters: OrderParameters, 
 
 def mixing_parameters(
     totals: Sequence[int],
-    quotas: Sequence[int],
+    quotas: Sequence[int] | Schedule,
     *,
     samples: int,
     batch_size: int | None,
@@ -285,7 +296,7 @@ def mixing_parameters(
 
     Args:
         totals: Samples of each source.
-        quotas: Of each source, its samples in a block of labels.
+        quotas: Of each source, its samples in a block of labels; or a schedule.
         samples: Positions of an epoch of the mixture (E).
         batch_size: See ``default_parameters``, as for the other arguments.
         world_size: Ranks.
@@ -306,7 +317,10 @@ def mixing_parameters(
         >>> mixing_parameters([10**6, 40], [9, 1], samples=10**6, **shape).lanes
         256
     """
-    checked_quotas(quotas, len(totals))
+    if isinstance(quotas, Schedule):
+        checked_schedule(quotas, len(totals))
+    else:
+        checked_quotas(quotas, len(totals))
     if min(totals) < 1:
         raise UsageError(f"source {list(totals).index(min(totals))} has no samples", hint="leave it out of the mixture")
     return default_parameters(

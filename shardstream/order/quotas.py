@@ -44,7 +44,7 @@ def quotas_of(weights: Sequence[float | int | str | Fraction]) -> tuple[int, ...
         return tuple(int(share * total) for share in shares)
     total = _LEAST_BLOCK
     while total <= _MOST_BLOCK:
-        quotas = _largest_remainders(shares, total)
+        quotas = largest_remainders(shares, total)
         if all(
             abs(Fraction(quota, total) / share - 1) <= _PRECISION for quota, share in zip(quotas, shares, strict=True)
         ):
@@ -86,7 +86,7 @@ def as_fraction(given: float | str | Fraction, what: str) -> Fraction:
         raise UsageError(f"{what} must be a finite number, got {given!r}", hint="pass 0.25, '0.25' or '1/4'") from error
 
 
-def _largest_remainders(shares: list[Fraction], total: int) -> tuple[int, ...]:
+def largest_remainders(shares: Sequence[Fraction], total: int) -> tuple[int, ...]:
     """Quotas that add up to ``total``: floors, and one more for the largest remainders, the first of equal ones."""
     quotas = [int(share * total) for share in shares]
     by_remainder = sorted(range(len(shares)), key=lambda number: quotas[number] - shares[number] * total)

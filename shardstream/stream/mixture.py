@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from fractions import Fraction
-from typing import Any, TypeAlias
+from typing import Any, Literal, TypeAlias
 
 from shardstream.decode.plan import Output
 from shardstream.decode.usercall import UserCall
 from shardstream.errors import FieldError, UsageError, did_you_mean
-from shardstream.order import MixBy, Tail, quotas_of
+from shardstream.order import MixBy, Schedule, Tail, as_fraction, quotas_of
+from shardstream.sizes import plural
 from shardstream.stream.base import Stream
 from shardstream.stream.dataset import ShardDataset
 from shardstream.stream.iteration.content import Content, ContentPart
@@ -26,21 +27,30 @@ class Mixture(Stream):
     """Draws from several data sets by weight, always shuffled; as deterministic, elastic and resumable as one.
 
     Weights become whole numbers, and every block of so many samples of a lane holds exactly its share of each source
-    (see `shares`). Each source is walked through endlessly, in an order of its own epochs: all of its samples come
-    once before any comes again, also across the mixture's epochs. Its position is known from the mixture's alone, so a
-    state is no larger than that of a data set.
+    (see `shares`); with a ``schedule`` shares change on the way. Each source is walked through endlessly, in an order
+    of its own epochs: all of its samples come once before any comes again, also across the mixture's epochs. Its
+    position is known from the mixture's alone, so a state is no larger than that of a data set.
 
     Batches and samples have ``__source__``, the number of the source (int64), in the order of ``sources``.
 
     Args:
         sources: Data sets by name, each with a weight, or all without: then a source weighs what its epoch has
-            samples, so that `ShardDataset.repeat` and `ShardDataset.choose` say how often it is drawn. Of the data
-            sets only what they read and how they decode it counts; seed, ranks, batches and tail are the mixture's.
+            samples, so that `ShardDataset.repeat` and `ShardDataset.choose` say how often it is drawn. With a
+            ``schedule`` they have none. Of the data sets only what they read and how they decode it counts; seed,
+            ranks, batches and tail are the mixture's.
+        schedule: Weights that change: pairs of a position and a weight for each source by name, in order of position,
+            the first at 0. Weights become shares, which are linear in between and stay behind the last one; two at one
+            position are a jump, and 0 leaves a source out. A position counts the samples of the run, over all ranks;
+            it takes effect with the next whole row of lanes. When a run goes on, what comes behind its state may have
+            changed. Default: constant weights.
+        unit: What positions of the schedule count: ``"samples"``, or, where all sources are bins of one size,
+            ``"tokens"``: what a bin has free counts, too.
         by: ``"samples"`` (default) mixes inside each batch, and all sources must deliver the same outputs; numbers of
             different dtypes come in the narrowest that holds all of them exactly. ``"batches"`` draws the source of a
             whole batch, so that they may differ.
         epoch: When an epoch ends: ``"total"`` (default), after as many samples as all sources have; a source's name,
-            when that source was seen once; a number of samples, over all ranks; or ``"endless"``.
+            when that source was seen once; a number of samples, over all ranks; or ``"endless"`` (default with a
+            schedule).
         batch_size: Samples a batch on each rank. Default ``None``: single samples.
         seed: Of everything random. Default 0.
         tail: See `ShardDataset`. Default ``"drop"``.
@@ -55,7 +65,8 @@ class Mixture(Stream):
         prefetch: See `ShardDataset`. Caches and credentials are those of the sources.
 
     Raises:
-        UsageError: No sources, some without weight, an empty one, an unknown epoch, or sources of different outputs.
+        UsageError: No sources, some without weight, an empty one, an unknown epoch, a schedule that is none, or sources
+            of different outputs.
         FieldError: An output is of a different kind or shape in two sources, or no dtype holds the numbers of both.
 
     Example:
@@ -69,8 +80,10 @@ class Mixture(Stream):
         self,
         sources: Mapping[str, Weighted],
         *,
+        schedule: Sequence[tuple[float, Mapping[str, float | Fraction | str]]] | None = None,
+        unit: Literal["samples", "tokens"] = "samples",
         by: MixBy = "samples",
-        epoch: str | int = "total",
+        epoch: str | int | None = None,
         batch_size: int | None = None,
         seed: int = 0,
         tail: Tail | None = None,
@@ -103,18 +116,28 @@ class Mixture(Stream):
             raise UsageError(
                 f"by must be 'samples' or 'batches', got {by!r}", hint='write by="samples" or by="batches"'
             )
-        datasets, weights = _weighted(sources)
-        quotas = quotas_of(weights)
+        datasets, weights = _weighted(sources, scheduled=schedule is not None)
+        names = tuple(sources)
+        planned = None if schedule is None else _schedule_of(schedule, names, unit, datasets)
+        if planned is None and unit != "samples":
+            raise UsageError(f"unit={unit!r} is an option of a schedule", hint="leave it out")
+        if epoch is None:
+            epoch = "total" if planned is None else "endless"
+        if planned is not None and epoch in names:
+            what = f"when {epoch!r} was seen once is not known where its share changes"
+            raise UsageError(what, hint="say how many samples: epoch=10**6")
+        quotas = quotas_of(weights) if planned is None else (1,) * len(names)
         parts = tuple(dataset._content.parts[0] for dataset in datasets)
         if by == "samples":
-            _check_outputs(tuple(sources), parts)
+            _check_outputs(names, parts)
         content = Content(
             parts,
-            epoch_size=_epoch_size(epoch, tuple(sources), [one._content.samples for one in datasets], quotas),
+            epoch_size=_epoch_size(epoch, names, [one._content.samples for one in datasets], quotas),
             quotas=quotas,
-            names=tuple(sources),
+            names=names,
             by=by,
             endless=epoch == "endless",
+            schedule=planned,
         )
         _ = content.numbers  # refuses numbers that cannot stand side by side
         self._start(content, settings)
@@ -126,9 +149,25 @@ class Mixture(Stream):
 
     @property
     def shares(self) -> dict[str, float]:
-        """The share of each source that is drawn, from whole numbers: within 1 % of its weight, mostly exact."""
+        """The share of each source that is drawn, from whole numbers: within 1 % of its weight, mostly exact.
+
+        With a schedule, those of its beginning.
+        """
+        if self._content.schedule is not None:
+            return dict(zip(self.names, map(float, self._content.schedule.shares_at(0)), strict=True))
         total = sum(self._content.quotas)
         return {name: quota / total for name, quota in zip(self.names, self._content.quotas, strict=True)}
+
+    @property
+    def schedule(self) -> list[tuple[int, dict[str, float]]] | None:
+        """The knots of its schedule, in samples: their positions, and the shares of the sources; ``None`` without one.
+
+        Those that change nothing are left out.
+        """
+        found = self._content.schedule
+        if found is None:
+            return None
+        return [(one.position, dict(zip(self.names, map(float, one.shares), strict=True))) for one in found.knots]
 
     @property
     def samples(self) -> int:
@@ -139,10 +178,51 @@ class Mixture(Stream):
         shares = ", ".join(f"{name} {share:.3g}" for name, share in self.shares.items())
         unit = f"batches of {self.batch_size}" if self.batch_size else "single samples"
         epoch = "without end" if self._content.endless else f"epochs of {self.samples}"
+        if self._content.schedule is not None:
+            shares += f", {plural(len(self._content.schedule.knots), 'knot')}"
         return f"Mixture({shares}: {epoch}, mixed by {self._content.by}, as {unit})"
 
 
-def _weighted(sources: Any) -> tuple[list[ShardDataset], Sequence[float | Fraction | str]]:
+def _schedule_of(knots: Any, names: Sequence[str], unit: str, datasets: Sequence[ShardDataset]) -> Schedule:
+    if unit not in ("samples", "tokens"):
+        raise UsageError(f"unit must be 'samples' or 'tokens', got {unit!r}", hint='write unit="tokens"')
+    form = 'schedule=[(0, {"a": 0.8, "b": 0.2}), (10**9, {"a": 0.5, "b": 0.5})]'
+    if isinstance(knots, str | Mapping) or not isinstance(knots, Iterable):
+        raise UsageError(f"a schedule must be pairs of a position and weights, got {knots!r}", hint=form)
+    size = _bin_size(names, datasets) if unit == "tokens" else 1
+    found: list[tuple[Fraction, list[Any]]] = []
+    for knot in knots:
+        if not (isinstance(knot, tuple | list) and len(knot) == 2 and isinstance(knot[1], Mapping)):
+            raise UsageError(f"a knot of a schedule must be a position and weights by name, got {knot!r}", hint=form)
+        position, weights = knot
+        for name in weights:
+            if name not in names:
+                hint = f"{did_you_mean(str(name), names)}sources are {', '.join(names)}"
+                raise UsageError(f"the schedule names {name!r} at {position!r}, which is no source", hint=hint)
+        for name in names:
+            if name not in weights:
+                raise UsageError(f"the schedule has no weight of {name!r} at {position!r}", hint="0 leaves it out")
+        exact = as_fraction(position, "the position of a knot")
+        found.append((Fraction(math.ceil(exact / size)) if size > 1 else exact, [weights[name] for name in names]))
+    return Schedule.of(found)
+
+
+def _bin_size(names: Sequence[str], datasets: Sequence[ShardDataset]) -> int:
+    """How many tokens the bins of all sources have."""
+    found: dict[int, str] = {}
+    for name, dataset in zip(names, datasets, strict=True):
+        for manifest in dataset._content.parts[0].source.manifests:
+            if manifest.bins is None:
+                what = f"unit='tokens' needs sources of bins, and {name!r} has none"
+                raise UsageError(what, hint="pack with bins=, or count samples")
+            found.setdefault(manifest.bins.size, name)
+    if len(found) > 1:
+        told = ", ".join(f"{size:,} in {name!r}" for size, name in found.items())
+        raise UsageError(f"unit='tokens' needs bins of one size, and they are of {told}", hint="count samples")
+    return next(iter(found))
+
+
+def _weighted(sources: Any, *, scheduled: bool = False) -> tuple[list[ShardDataset], Sequence[float | Fraction | str]]:
     if not (isinstance(sources, Mapping) and sources):
         raise UsageError("a mixture needs sources by name", hint='for example {"a": (ds_a, 0.7), "b": (ds_b, 0.3)}')
     datasets: list[ShardDataset] = []
@@ -158,6 +238,8 @@ def _weighted(sources: Any) -> tuple[list[ShardDataset], Sequence[float | Fracti
         datasets.append(dataset)
         if weight is not None:
             weights.append(weight)
+    if weights and scheduled:
+        raise UsageError("sources have weights, and there is a schedule", hint="leave the weights to the schedule")
     if not weights:
         return datasets, [dataset._content.samples for dataset in datasets]
     if len(weights) < len(datasets):

@@ -26,10 +26,12 @@ from shardstream.order import (
     MixBy,
     MixedOrder,
     OrderParameters,
+    Schedule,
     SizedOrder,
     WeightedDraws,
     default_parameters,
     mixing_parameters,
+    plain_knots,
 )
 from shardstream.shards.manifest import class_label
 from shardstream.storage.base.location import Access, Location, location_of, pickled_store
@@ -128,10 +130,11 @@ class Content:
     Attributes:
         parts: The sources; one for a data set.
         epoch_size: Positions of an epoch; ``None`` for each sample of the one source once.
-        quotas: With several sources: samples of each in a block of the mixture.
+        quotas: With several sources: samples of each in a block of the mixture; not used with a schedule.
         names: With several sources: what they are called.
         by: Whether the mixture is drawn for each sample or for each batch.
         endless: Whether there is one epoch without end; `epoch_size` is then merely large.
+        schedule: Shares of the sources that change with the position, in place of `quotas`.
     """
 
     parts: tuple[ContentPart, ...]
@@ -140,15 +143,19 @@ class Content:
     names: tuple[str, ...] = ()
     by: MixBy = "samples"
     endless: bool = False
+    schedule: Schedule | None = None
 
     def as_plain(self) -> dict[str, Any]:
         """What it is, by URLs, arguments and versions."""
-        return as_dict(self) | {"parts": [part.as_plain() for part in self.parts]}
+        schedule = None if self.schedule is None else plain_knots(self.schedule.knots)
+        return as_dict(self) | {"parts": [part.as_plain() for part in self.parts], "schedule": schedule}
 
     @classmethod
     def of_plain(cls, plain: Mapping[str, Any]) -> Content:
         """What `as_plain` describes, opened anew; raises as `ContentPart.of_plain`."""
-        return cls(**{**plain, "parts": tuple(map(ContentPart.of_plain, plain["parts"]))})
+        knots = plain.get("schedule")  # earlier versions had none
+        schedule = None if knots is None else Schedule.of(knots)
+        return cls(**{**plain, "parts": tuple(map(ContentPart.of_plain, plain["parts"])), "schedule": schedule})
 
     @property
     def numbers(self) -> list[Numbers]:
@@ -252,7 +259,8 @@ class Content:
         if len(self.parts) == 1 and self.epoch_size is None:
             return first
         prints = [part.source.fingerprint for part in self.parts]
-        return digest([prints, self.quotas, self.epoch_size, self.by, self.names])
+        mixed = self.quotas if self.schedule is None else "by a schedule"  # whose future may change
+        return digest([prints, mixed, self.epoch_size, self.by, self.names])
 
     def location_of(self, shard_id: int, row: int) -> dict[str, str | int]:
         """Where a shard lies, for an error, by the number that `shard_ids` gave it; and a row, unless that is -1."""
@@ -291,6 +299,8 @@ class Content:
         """
         sources = [part.source for part in self.parts]
         shares = np.array(self.quotas) / sum(self.quotas)
+        if self.schedule is not None:
+            shares = np.mean([np.array(knot.shares, np.float64) for knot in self.schedule.knots], axis=0)
         shape: dict[str, Any] = {
             "batch_size": settings.batch_size,
             "world_size": rank.world_size,
@@ -309,7 +319,7 @@ class Content:
             samples = sources[0].samples if sources[0].draws is None else self.samples
             return default_parameters(samples, shuffle=settings.shuffle, **shape)
         totals = [source.samples for source in sources]
-        return mixing_parameters(totals, self.quotas, samples=self.samples, **shape)
+        return mixing_parameters(totals, self.schedule or self.quotas, samples=self.samples, **shape)
 
     def order(self, settings: StreamOptions, epoch: int, parameters: OrderParameters) -> ContentOrder:
         """The order of an epoch; O(shards)."""
@@ -317,7 +327,8 @@ class Content:
         seed, shuffle = settings.seed, settings.shuffle
         fixed: dict[str, Any] = {"seed": seed, "epoch": epoch, "parameters": parameters, "shuffle": shuffle}
         if self.names:
-            return ContentOrder(MixedOrder(counts, quotas=self.quotas, samples=self.samples, by=self.by, **fixed))
+            quotas = self.schedule or self.quotas
+            return ContentOrder(MixedOrder(counts, quotas=quotas, samples=self.samples, by=self.by, **fixed))
         if self.epoch_size is None or isinstance(counts[0], WeightedDraws):
             return ContentOrder(EpochOrder(counts[0], **fixed))
         return ContentOrder(SizedOrder(counts[0], samples=self.epoch_size, **fixed))

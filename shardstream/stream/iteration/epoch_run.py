@@ -27,7 +27,7 @@ from shardstream.order import (
 from shardstream.stream.iteration.content import Content, ContentOrder
 from shardstream.stream.iteration.ranks import Dealt, Rank
 from shardstream.stream.iteration.settings import StreamOptions
-from shardstream.stream.iteration.state import ResumePoint, make_state, stops_entry
+from shardstream.stream.iteration.state import ResumePoint, make_state, moving_entries
 
 logger = logging.getLogger(__name__)
 
@@ -280,7 +280,7 @@ class EpochRun:
         return (
             self._identity
             | {"epoch": resume_point.epoch, "position": resume_point.position}
-            | stops_entry(resume_point.stops)
+            | moving_entries(self._content, resume_point)
         )
 
     def first_step(self, worker: int, num_workers: int) -> tuple[int, int]:

@@ -6,10 +6,20 @@ import reprlib
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import astuple, dataclass, fields
+from itertools import zip_longest
 from typing import Any
 
 from shardstream.errors import UsageError
-from shardstream.order import BLOCK, ORDER_VERSION, ORDER_VERSIONS, OrderParameters, Remaining, Stop
+from shardstream.order import (
+    BLOCK,
+    ORDER_VERSION,
+    ORDER_VERSIONS,
+    OrderParameters,
+    Remaining,
+    Schedule,
+    Stop,
+    plain_knots,
+)
 from shardstream.stream.iteration.content import Content
 from shardstream.stream.iteration.settings import StreamOptions
 
@@ -126,7 +136,25 @@ def make_state(content: Content, settings: StreamOptions, resume_point: ResumePo
         **{name: getattr(resume_point.parameters, name, None) for name in _PARAMETERS},
         "tail": settings.effective_tail,
     }
-    return state | stops_entry(resume_point.stops)
+    return state | moving_entries(content, resume_point)
+
+
+def moving_entries(content: Content, resume_point: ResumePoint) -> dict[str, Any]:
+    """What there is besides, and grows with the position: stops, and what a schedule was up to there."""
+    found = stops_entry(resume_point.stops)
+    if content.schedule is not None:
+        found["schedule"] = plain_knots(content.schedule.past(_reached(resume_point, content)))
+    return found
+
+
+def _reached(resume_point: ResumePoint, content: Content) -> int:
+    """A position of the run behind all that was handed out, by the clock of a schedule: lanes run ahead by a chunk."""
+    beyond = sum(stop.world_size * len(stop.taken) * (max(stop.taken) + BLOCK) for stop in resume_point.stops)
+    reached = resume_point.epoch * content.samples + resume_point.position + beyond
+    if resume_point.parameters is None:
+        return reached
+    row = resume_point.parameters.lanes * resume_point.parameters.chunk
+    return (-(-reached // row) + (resume_point.epoch > 0)) * row  # lanes of later epochs begin a place apart
 
 
 def stops_entry(stops: Sequence[Stop]) -> dict[str, Any]:
@@ -172,6 +200,9 @@ def parse_state(state: Any, content: Content, settings: StreamOptions) -> Resume
     with reading():
         resume_point = _begin_of(state)
     _check_identity(state, content, settings)
+    if content.schedule is not None:
+        with reading():
+            _check_schedule(state, content.schedule, _reached(resume_point, content), content.url)
     if resume_point.position and resume_point.parameters is None:
         raise UsageError("the state has a position, but not the parameters of its order", hint=_CHECK)
     with reading():
@@ -249,6 +280,26 @@ def _check_identity(state: Mapping[str, Any], content: Content, settings: Stream
                 url=content.url,
                 hint=f"pass {name}={_shown(there)}",
             )
+
+
+def _check_schedule(state: Mapping[str, Any], schedule: Schedule, reached: int, url: str) -> None:
+    """Refuse another past; what comes behind it may change."""
+    there = [
+        [integer("a knot", at), [integer("a weight", one) for one in weights]] for at, weights in state["schedule"]
+    ]
+    here = plain_knots(schedule.past(reached))
+    if there != here:
+        differ = next(pair for pair in zip_longest(there, here) if pair[0] != pair[1])
+        raise UsageError(
+            f"the state was saved with another schedule: {_told(differ[0])} there, {_told(differ[1])} here, and "
+            f"{reached:,} positions have passed",
+            url=url,
+            hint="what has passed stays as it was, and so does a ramp that is under way: change what comes behind it",
+        )
+
+
+def _told(knot: list[Any] | None) -> str:
+    return "no knot" if knot is None else f"{':'.join(map(str, knot[1]))} at {knot[0]:,}"
 
 
 def check_worker(state: Mapping[str, Any], info: Any, shape: Mapping[str, Any], url: str) -> None:

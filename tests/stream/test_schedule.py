@@ -1,0 +1,237 @@
+"""Mixtures by schedule as they are used: shares on the way, states, what may change and what is refused."""
+
+from __future__ import annotations
+
+import json
+import pickle
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import shardstream as ss
+from shardstream.errors import UsageError
+
+from .making import numbered, write_dataset
+from .resuming import ORDER, ResumingContract, Run, through_json
+
+NAMES = ("web", "code", "math", "wiki")
+SIZES = ([700, 300], [300], [50], [400, 100])
+
+
+@pytest.fixture(scope="module")
+def folders(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    root = tmp_path_factory.mktemp("schedule")
+    return {name: write_dataset(root / name, numbered(sizes)) for name, sizes in zip(NAMES, SIZES, strict=True)}
+
+
+def weights(*given: float) -> dict[str, float]:
+    return dict(zip(NAMES, given, strict=True))
+
+
+KNOTS = [
+    (0, weights(7, 1, 1, 1)),
+    (4000, weights(4, 4, 1, 1)),
+    (4000, weights(0, 2, 1, 1)),
+    (8000, weights(1, 1, 1, 1)),
+]
+
+
+def mixture(folders: dict[str, Path], schedule: Any = KNOTS, **options: Any) -> ss.Mixture:
+    sources = {name: ss.ShardDataset(folder) for name, folder in folders.items()}
+    return ss.Mixture(sources, schedule=schedule, **{"batch_size": 20, "seed": 5} | options)
+
+
+def drawn(batches: Any) -> list[tuple[int, int]]:
+    pairs = [(batch["__source__"].tolist(), batch["id"].tolist()) for batch in batches]
+    return [pair for source, ids in pairs for pair in zip(source, ids, strict=True)]
+
+
+def test_shares_change_on_the_way(folders: dict[str, Path]) -> None:
+    made = mixture(folders)
+    assert made.shares == weights(0.7, 0.1, 0.1, 0.1)
+    assert made.schedule is not None
+    assert made.schedule[2] == (4000, weights(0, 0.5, 0.25, 0.25))
+    assert "4 knots: without end" in repr(made)
+    sources = np.array([source for source, _ in drawn(islice(made, 600))])
+    for begin, shares in ((0, (0.67, 0.13, 0.1, 0.1)), (3000, (0.45, 0.35, 0.1, 0.1)), (9000, (0.25,) * 4)):
+        got = np.bincount(sources[begin : begin + 800], minlength=4) / 800
+        assert np.abs(got - shares).max() < 0.03
+    assert sources[4100:4300].tolist().count(0) < 20
+
+
+def test_sources_are_used_evenly(folders: dict[str, Path]) -> None:
+    pairs = drawn(islice(mixture(folders), 600))
+    for number, sizes in enumerate(SIZES):
+        uses = np.bincount([one for source, one in pairs if source == number], minlength=sum(sizes))
+        assert uses.max() - uses.min() <= 2 + 0.1 * uses.max()
+
+
+@pytest.mark.parametrize("by", ["samples", "batches"])
+@pytest.mark.parametrize("workers", [0, 2])
+def test_other_ranks_go_on_in_mid_ramp(by: Any, workers: int, folders: dict[str, Path]) -> None:
+    order = {"by": by, "lanes": 24, "chunk": 20 if by == "batches" else 2, "window": 16}
+
+    def run(world: int, batches: int, state: Any = None) -> tuple[list[tuple[int, int]], Any]:
+        """What all ranks have by so many steps each, in order, and the state of the first."""
+        found, states = [], []
+        for rank in range(world):
+            made = mixture(folders, rank=rank, world_size=world, batch_size=20, **order)
+            loader = ss.Loader(made, num_workers=workers)
+            if state is not None:
+                loader.load_state_dict(state)
+            found.append([drawn([batch]) for batch in islice(loader, batches)])
+            states.append(through_json(loader.state_dict()))
+        return [pair for step in zip(*found, strict=True) for batch in step for pair in batch], states[0]
+
+    straight, _ = run(1, 360)
+    before, state = run(4, 30)
+    after, _ = run(3, 80, state)
+    assert before + after == straight
+
+
+def test_a_state_is_small_and_goes_through_json(folders: dict[str, Path]) -> None:
+    made = mixture(folders)
+    for _ in islice(made, 450):
+        pass
+    state = made.state_dict()
+    assert through_json(state) == state
+    assert state["schedule"] == [[0, [7, 1, 1, 1]], [4000, [4, 4, 1, 1]], [4000, [0, 2, 1, 1]], [8000, [1, 1, 1, 1]]]
+    assert len(json.dumps(state)) <= 500
+
+
+@pytest.mark.parametrize(
+    ("schedule", "refused"),
+    [
+        (KNOTS, None),
+        ([(at, {name: 3 * one for name, one in given.items()}) for at, given in KNOTS], None),
+        ([*KNOTS, (9900, weights(1, 1, 1, 1)), (12000, weights(1, 0, 0, 0))], None),
+        ([*KNOTS[:2], (4000, weights(0, 3, 1, 1)), KNOTS[3]], "0:2:1:1 at 4,000 there, 0:3:1:1 at 4,000 here"),
+        (KNOTS[:3], "1:1:1:1 at 8,000 there, no knot here"),
+        ([*KNOTS, (12000, weights(1, 0, 0, 0))], "no knot there, 1:0:0:0 at 12,000 here"),
+    ],
+)
+def test_what_is_to_come_may_change_and_what_has_passed_may_not(
+    schedule: Any, refused: str | None, folders: dict[str, Path]
+) -> None:
+    made = mixture(folders)
+    steps = iter(made)
+    for _ in islice(steps, 450):
+        pass
+    state = made.state_dict()
+    other = mixture(folders, schedule)
+    if refused is not None:
+        with pytest.raises(UsageError, match=f"another schedule: {refused}"):
+            other.load_state_dict(state)
+        return
+    other.load_state_dict(state)
+    assert drawn(islice(other, 40)) == drawn(islice(steps, 40))
+
+
+def test_a_ramp_that_is_under_way_stays(folders: dict[str, Path]) -> None:
+    made = mixture(folders)
+    for _ in islice(made, 250):
+        pass
+    state = made.state_dict()
+    assert len(state["schedule"]) == 4
+    with pytest.raises(UsageError, match=r"1:1:1:1 at 8,000 there, 1:1:1:1 at 7,000 here, and 5,120 positions"):
+        mixture(folders, [*KNOTS[:3], (7000, weights(1, 1, 1, 1))]).load_state_dict(state)
+    mixture(folders, [*KNOTS, (8000, weights(1, 0, 0, 0))]).load_state_dict(state)
+
+
+def test_states_with_and_without_a_schedule_do_not_mix(folders: dict[str, Path]) -> None:
+    sources = {name: (ss.ShardDataset(folder), 1) for name, folder in folders.items()}
+    plain = ss.Mixture(sources, batch_size=20, seed=5, epoch="endless")
+    made = mixture(folders)
+    with pytest.raises(UsageError, match="another view of this data"):
+        made.load_state_dict(plain.state_dict())
+    with pytest.raises(UsageError, match="another view of this data"):
+        plain.load_state_dict(made.state_dict())
+    state = made.state_dict()
+    for wrong in (None, 3, [[0]], [["0", [1, 1, 1, 1]]], [[0, [1.0, 1, 1, 1]]], [[0, 1]]):
+        with pytest.raises(UsageError, match="malformed"):
+            made.load_state_dict(state | {"schedule": wrong})
+    del state["schedule"]
+    with pytest.raises(UsageError, match="malformed: it has no 'schedule'"):
+        made.load_state_dict(state)
+
+
+def test_a_pickle_has_the_schedule(folders: dict[str, Path]) -> None:
+    made = mixture(folders, epoch=400)
+    other = pickle.loads(pickle.dumps(made))
+    assert other.schedule == made.schedule
+    assert len(other) == len(made) == 20
+    epochs = [drawn(other), drawn(other)]
+    assert epochs == [drawn(made), drawn(made)]
+    assert epochs[0] != epochs[1]
+
+
+def test_positions_may_count_tokens(tmp_path: Path) -> None:
+    sources = {}
+    for name in "ab":
+        documents = [{"__key__": f"{name}{i}", "ids": [1] * 8} for i in range(40)]
+        ss.pack(documents, tmp_path / name, bins=8, workers=0)
+        sources[name] = ss.ShardDataset(tmp_path / name, fields=["ids.documents"])
+    ss.pack(documents, tmp_path / "longer", bins=16, workers=0)
+    schedule = [(0, {"a": 1, "b": 0}), (1e3, {"a": 0, "b": 1}), (1001, {"a": 1, "b": 1})]
+    made = ss.Mixture(sources, schedule=schedule, unit="tokens", batch_size=5)
+    assert made.schedule is not None
+    assert [position for position, _ in made.schedule] == [0, 125, 126]
+    sources["b"] = ss.ShardDataset(tmp_path / "longer", fields=["ids.documents"])
+    with pytest.raises(UsageError, match="bins of one size, and they are of 8 in 'a', 16 in 'b'"):
+        ss.Mixture(sources, schedule=schedule, unit="tokens", batch_size=5)
+
+
+@pytest.mark.parametrize(
+    ("options", "what"),
+    [
+        ({"schedule": [(0, {"web": 1})]}, "no weight of 'code' at 0"),
+        ({"schedule": [(0, weights(1, 1, 1, 1) | {"wab": 1})]}, "names 'wab' at 0, which is no source"),
+        ({"schedule": weights(1, 1, 1, 1)}, "must be pairs of a position and weights"),
+        ({"schedule": [5]}, "a knot of a schedule must be a position and weights by name, got 5"),
+        ({"schedule": [("soon", weights(1, 1, 1, 1))]}, "the position of a knot must be a finite number, got 'soon'"),
+        ({"schedule": [(7, weights(1, 1, 1, 1))]}, "the first knot is at position 7, not at 0"),
+        ({"epoch": "web"}, "when 'web' was seen once is not known"),
+        ({"unit": "tokens"}, "'web' has none"),
+        ({"unit": "bytes"}, "unit must be 'samples' or 'tokens', got 'bytes'"),
+    ],
+)
+def test_what_is_refused(options: dict[str, Any], what: str, folders: dict[str, Path]) -> None:
+    with pytest.raises(UsageError, match=what):
+        mixture(folders, **{"schedule": KNOTS} | options)
+
+
+def test_a_schedule_is_in_place_of_weights(folders: dict[str, Path]) -> None:
+    sources = {name: (ss.ShardDataset(folder), 1) for name, folder in folders.items()}
+    with pytest.raises(UsageError, match="sources have weights, and there is a schedule"):
+        ss.Mixture(sources, schedule=KNOTS, batch_size=5)
+    with pytest.raises(UsageError, match="unit='tokens' is an option of a schedule"):
+        ss.Mixture(sources, unit="tokens", batch_size=5)
+
+
+class TestScheduled(ResumingContract):
+    """The whole contract of resuming, with knots all over a short epoch."""
+
+    def source(self, folder, **shape):
+        parts = {"small": "0.3", "large": "0.7"}
+        halves = {name: ss.ShardDataset(folder, fields=["id"], split=(name, parts)) for name in parts}
+        order = {name: value for name, value in ORDER.items() if name != "shuffle"}
+        shares = ((0, 3, 1), (60, 1, 3), (60, 1, 0), (200, 1, 1))
+        knots = [(at, {"small": small, "large": large}) for at, small, large in shares]
+        return ss.Mixture(halves, schedule=knots, epoch=270, **order | shape)
+
+    def run(self, source):
+        return Run(ss.Loader(source, num_workers=0))
+
+
+class TestScheduledByBatches(TestScheduled):
+    def source(self, folder, **shape):
+        parts = {"small": "0.3", "large": "0.7"}
+        halves = {name: ss.ShardDataset(folder, fields=["id"], split=(name, parts)) for name in parts}
+        knots = [(0, {"small": 3, "large": 1}), (100, {"small": 1, "large": 3})]
+        return ss.Mixture(halves, schedule=knots, by="batches", epoch=270, seed=3, **shape)
+
+    def run(self, source):
+        return Run(source)
