@@ -119,6 +119,12 @@ class Remaining:
             virtual = ragged.positions(virtual)
         return virtual
 
+    def handed_out(self) -> Integers:
+        """The positions beyond ``start`` that were handed out, in order: int64 (n,)."""
+        end = self._ragged_end() if self._ragged else self.start
+        left = self.positions(np.arange(self.start, end))
+        return np.setdiff1d(np.arange(self.start, end + self._whole - self.samples), left, assume_unique=True)
+
     def after(self, stop: Stop) -> Remaining:
         """What is left after another run over single samples, which began at ``start`` of this line."""
         return Remaining(self._whole, position=self.start, stops=(*self.stops, stop))

@@ -197,7 +197,8 @@ class _Tree:
         self._sources = len(era.begin)
         self._leaves = np.flatnonzero(np.array(era.begin) + np.array(era.end))
         self._shape, self._phases = _shape(len(self._leaves)), phases
-        self._long = era.rows if era.begin == era.end else max(1, era.rows // _STRETCHES)  # rows of a stretch
+        self._constant = era.begin == era.end
+        self._long = era.rows if self._constant else max(1, era.rows // _STRETCHES)  # rows of a stretch
         self._stretches = era.rows // self._long
         self._unit = 2 * self._stretches * sum(era.begin)
         if era.rows * self._unit >= 1 << 62:
@@ -260,7 +261,7 @@ class _Tree:
     def _stretch(self, begin: Integers, end: Integers, amount: Integers) -> Integers:
         """The last stretch at whose beginning each node has no more than this; behind the last, if it has a share."""
         found = np.zeros_like(amount)
-        if self._stretches == 1:
+        if self._constant:
             return found
         step = 1 << self._stretches.bit_length()
         while step := step >> 1:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from fractions import Fraction
-from typing import Any, Literal, TypeAlias
+from typing import Any, Literal, NamedTuple, TypeAlias
 
 from shardstream.decode.plan import Output
 from shardstream.decode.usercall import UserCall
@@ -16,9 +16,26 @@ from shardstream.stream.base import Stream
 from shardstream.stream.dataset import ShardDataset
 from shardstream.stream.iteration.content import Content, ContentPart
 from shardstream.stream.iteration.ranks import Affinity
+from shardstream.stream.iteration.seen import samples_seen
 from shardstream.stream.iteration.settings import StreamOptions
+from shardstream.stream.iteration.state import content_of, parse_state
 
 Weighted: TypeAlias = ShardDataset | tuple[ShardDataset, float | Fraction | str]
+
+
+class Seen(NamedTuple):
+    """What a run has had of a source.
+
+    Attributes:
+        samples: How many samples.
+        epochs: How often that is the whole source.
+        tokens: Of bins, their tokens, with what is free in them; ``None`` of anything else, or bins of several sizes.
+    """
+
+    samples: int
+    epochs: float
+    tokens: int | None
+
 
 _ENDLESS = 1 << 43  # samples; at a million a second they last for 100 days
 
@@ -168,6 +185,36 @@ class Mixture(Stream):
         if found is None:
             return None
         return [(one.position, dict(zip(self.names, map(float, one.shares), strict=True))) for one in found.knots]
+
+    def seen(self, state: Mapping[str, Any] | None = None) -> dict[str, Seen]:
+        """What a run has had of each source, up to a state: counted from positions, without reading anything.
+
+        Args:
+            state: Of this mixture, or of a `Loader` of it. Default: where this mixture stands.
+
+        Returns:
+            By source, see `Seen`. Exact, whoever read; of a run whose number of ranks changed between epochs, as the
+            epoch of the state counts those before it.
+
+        Raises:
+            UsageError: A state of another mixture, see `load_state_dict`.
+
+        Example:
+            >>> photos, more = ss.ShardDataset("out/", fields=["cls"]), ss.ShardDataset("out/", fields=["cls"])
+            >>> mix = ss.Mixture({"photos": (photos, 0.7), "more": (more, 0.3)}, batch_size=100, tail="exact")
+            >>> _ = list(mix)
+            >>> mix.seen()["more"].samples, mix.seen()["more"].epochs
+            (120, 0.6)
+        """
+        state = self.state_dict() if state is None else state
+        content = content_of(state, self._content)
+        counts = samples_seen(content, self._settings, self._rank(), parse_state(state, content, self._settings))
+        found: dict[str, Seen] = {}
+        for name, part, samples in zip(self.names, content.parts, counts.tolist(), strict=True):
+            sizes = {one.bins.size if one.bins is not None else None for one in part.source.manifests}
+            size = sizes.pop() if len(sizes) == 1 else None
+            found[name] = Seen(samples, samples / part.source.samples, None if size is None else samples * size)
+        return found
 
     @property
     def samples(self) -> int:

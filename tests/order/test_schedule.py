@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 import xxhash
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from shardstream import rng
@@ -143,6 +143,7 @@ def by_the_page(schedule: Schedule, lanes: int, places: int, seed: int) -> list[
 
 
 @given(schedules(5, span=60), st.sampled_from([1, 3, 5]), st.integers(0, 3))
+@example(Schedule.of([(0, (0, 0, 0, 1, 1)), (1, (0, 0, 1, 0, 0))]), 1, 1)  # a ramp of one place
 @at_most(25)
 def test_the_page_says_what_is_done(schedule: Schedule, lanes: int, seed: int) -> None:
     places = 80 // lanes

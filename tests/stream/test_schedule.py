@@ -179,9 +179,52 @@ def test_positions_may_count_tokens(tmp_path: Path) -> None:
     made = ss.Mixture(sources, schedule=schedule, unit="tokens", batch_size=5)
     assert made.schedule is not None
     assert [position for position, _ in made.schedule] == [0, 125, 126]
+    for _ in islice(made, 10):
+        pass
+    seen = made.seen()["a"]
+    assert 38 <= seen.samples <= 42  # of 50, while its share goes from 1 to 0 in 125
+    assert (seen.epochs, seen.tokens) == (seen.samples / 40, seen.samples * 8)
     sources["b"] = ss.ShardDataset(tmp_path / "longer", fields=["ids.documents"])
     with pytest.raises(UsageError, match="bins of one size, and they are of 8 in 'a', 16 in 'b'"):
         ss.Mixture(sources, schedule=schedule, unit="tokens", batch_size=5)
+
+
+@pytest.mark.parametrize("by", ["samples", "batches"])
+@pytest.mark.parametrize("scheduled", [True, False])
+@pytest.mark.parametrize("batch_size", [20, None])
+def test_what_was_seen_is_counted(scheduled: bool, by: Any, batch_size: int | None, folders: dict[str, Path]) -> None:
+    given: dict[str, Any] = {"by": by, "batch_size": batch_size, "epoch": 2000, "tail": "exact"}
+    if scheduled:
+        made = mixture(folders, [(at // 4, shares) for at, shares in KNOTS], **given)
+    else:
+        sources = {name: ss.ShardDataset(folder) for name, folder in folders.items()}
+        made = ss.Mixture({name: (one, i + 0.5) for i, (name, one) in enumerate(sources.items())}, seed=5, **given)
+    counts = np.zeros(4, int)
+    for stop in (None, None, 37 if batch_size else 703):
+        for item in islice(made, stop):
+            counts += np.bincount(np.atleast_1d(item["__source__"]), minlength=4)
+        seen = made.seen()
+        assert [one.samples for one in seen.values()] == counts.tolist()
+        assert seen == made.seen(through_json(made.state_dict()))
+    assert seen["code"].epochs == counts[1] / 300
+    assert seen["code"].tokens is None
+
+
+def test_what_ranks_have_seen_counts_for_all(folders: dict[str, Path]) -> None:
+    counts = np.zeros(4, int)
+    state = None
+    for world in (3, 2):
+        states = []
+        for rank in range(world):
+            made = mixture(folders, rank=rank, world_size=world, batch_size=None, lanes=24, chunk=2)
+            loader = ss.Loader(made, num_workers=2)
+            if state is not None:
+                loader.load_state_dict(state)
+            for item in islice(loader, 333):
+                counts += np.bincount(np.atleast_1d(item["__source__"]), minlength=4)
+            states.append(loader.state_dict())
+        state = states[0]
+        assert [one.samples for one in made.seen(state).values()] == counts.tolist()
 
 
 @pytest.mark.parametrize(

@@ -348,6 +348,11 @@ class ContentOrder:
             return self._order.locate(positions)
         return (None, *self._order.locate(positions))
 
+    def before(self, position: int) -> NDArray[np.int64]:
+        """Of a mixture, how many samples of each source lie before a position, since the run began."""
+        assert isinstance(self._order, MixedOrder)
+        return self._order.before(position)
+
     def locate_windows(self, positions: NDArray[np.int64]) -> tuple[Any, ...]:
         """The same, then the windows around, as `EpochOrder.locate_windows` has them."""
         if isinstance(self._order, MixedOrder):
