@@ -59,7 +59,7 @@ class Mixture(Stream):
             the first at 0. Weights become shares, which are linear in between and stay behind the last one; two at one
             position are a jump, and 0 leaves a source out. A position counts the samples of the run, over all ranks;
             it takes effect with the next whole row of lanes. When a run goes on, what comes behind its state may have
-            changed. Default: constant weights.
+            changed, and sources may have joined behind the others. Default: constant weights.
         unit: What positions of the schedule count: ``"samples"``, or, where all sources are bins of one size,
             ``"tokens"``: what a bin has free counts, too.
         by: ``"samples"`` (default) mixes inside each batch, and all sources must deliver the same outputs; numbers of

@@ -130,6 +130,33 @@ def test_what_is_to_come_may_change_and_what_has_passed_may_not(
     assert drawn(islice(other, 40)) == drawn(islice(steps, 40))
 
 
+def test_sources_may_join_a_run_that_goes_on(folders: dict[str, Path]) -> None:
+    def without(schedule: Any, *names: str) -> Any:
+        return [(at, {name: one for name, one in shares.items() if name not in names}) for at, shares in schedule]
+
+    few = [(0, weights(1, 1, 0, 0)), (3000, weights(1, 3, 0, 0))]
+    later = [*few, (6000, weights(1, 3, 0, 0)), (6000, weights(1, 1, 1, 1))]
+    straight = iter(mixture(folders, later))
+    for _ in islice(straight, 200):
+        pass
+    begun = mixture({name: folders[name] for name in NAMES[:2]}, without(few, *NAMES[2:]))
+    for _ in islice(begun, 200):
+        pass
+    state = begun.state_dict()
+    for count in (2, 3, 4):
+        names = NAMES[:count]
+        joined = mixture({name: folders[name] for name in names}, without(later, *NAMES[count:]))
+        joined.load_state_dict(state)
+        found = drawn(islice(joined, 250))
+        assert {source for source, _ in found[-400:]} == set(range(count))
+    assert found == drawn(islice(straight, 250))
+    with pytest.raises(UsageError, match=r"1:1:0:0 at 0 there, 1:1:0:1 at 0 here"):
+        mixture(folders, [(0, weights(1, 1, 0, 1)), *later[1:]]).load_state_dict(state)
+    moved = {name: folders[name] for name in ("web", "math", "code")}
+    with pytest.raises(UsageError, match="the state is of other data"):
+        mixture(moved, without(later, "wiki")).load_state_dict(state)
+
+
 def test_a_ramp_that_is_under_way_stays(folders: dict[str, Path]) -> None:
     made = mixture(folders)
     for _ in islice(made, 250):

@@ -255,12 +255,24 @@ class Content:
     @property
     def fingerprint(self) -> str:
         """Identity of data, views, and how they are mixed: everything but seed that a position depends on."""
-        first = self.parts[0].source.fingerprint
+        return self._fingerprint_of(len(self.parts))
+
+    def _fingerprint_of(self, sources: int) -> str:
+        """The same of the first sources alone."""
+        prints = [part.source.fingerprint for part in self.parts[:sources]]
         if len(self.parts) == 1 and self.epoch_size is None:
-            return first
-        prints = [part.source.fingerprint for part in self.parts]
+            return prints[0]
         mixed = self.quotas if self.schedule is None else "by a schedule"  # whose future may change
-        return digest([prints, mixed, self.epoch_size, self.by, self.names])
+        return digest([prints, mixed, self.epoch_size, self.by, self.names[:sources]])
+
+    def sources_of(self, fingerprint: str) -> int | None:
+        """How many of its first sources make up what has this fingerprint; ``None``: it is something else.
+
+        All of them, or some where there is a schedule: sources may join a run that goes on.
+        """
+        least = len(self.parts) if self.schedule is None else 1
+        counts = range(len(self.parts), least - 1, -1)
+        return next((count for count in counts if self._fingerprint_of(count) == fingerprint), None)
 
     def location_of(self, shard_id: int, row: int) -> dict[str, str | int]:
         """Where a shard lies, for an error, by the number that `shard_ids` gave it; and a row, unless that is -1."""

@@ -16,7 +16,6 @@ from shardstream.order import (
     ORDER_VERSIONS,
     OrderParameters,
     Remaining,
-    Schedule,
     Stop,
     plain_knots,
 )
@@ -202,7 +201,7 @@ def parse_state(state: Any, content: Content, settings: StreamOptions) -> Resume
     _check_identity(state, content, settings)
     if content.schedule is not None:
         with reading():
-            _check_schedule(state, content.schedule, _reached(resume_point, content), content.url)
+            _check_schedule(state, content, _reached(resume_point, content))
     if resume_point.position and resume_point.parameters is None:
         raise UsageError("the state has a position, but not the parameters of its order", hint=_CHECK)
     with reading():
@@ -258,7 +257,7 @@ def _check_version(state: Mapping[str, Any]) -> None:
 
 
 def _check_identity(state: Mapping[str, Any], content: Content, settings: StreamOptions) -> None:
-    if state["fingerprint"] != content.fingerprint:
+    if content.sources_of(state["fingerprint"]) is None:
         view = "another view of this data (split, where, take, weights, epoch size, mixture)"
         what = view if state.get("data") == content.data else "other data"
         hint = "open the data set, with the view, that the state was saved with"
@@ -282,18 +281,21 @@ def _check_identity(state: Mapping[str, Any], content: Content, settings: Stream
             )
 
 
-def _check_schedule(state: Mapping[str, Any], schedule: Schedule, reached: int, url: str) -> None:
-    """Refuse another past; what comes behind it may change."""
+def _check_schedule(state: Mapping[str, Any], content: Content, reached: int) -> None:
+    """Refuse another past; what comes behind it may change, and sources that had no share yet may have joined."""
+    assert content.schedule is not None
+    joined = [0] * (len(content.parts) - (content.sources_of(state["fingerprint"]) or 0))
     there = [
-        [integer("a knot", at), [integer("a weight", one) for one in weights]] for at, weights in state["schedule"]
+        [integer("a knot", at), [integer("a weight", one) for one in weights] + joined]
+        for at, weights in state["schedule"]
     ]
-    here = plain_knots(schedule.past(reached))
+    here = plain_knots(content.schedule.past(reached))
     if there != here:
         differ = next(pair for pair in zip_longest(there, here) if pair[0] != pair[1])
         raise UsageError(
             f"the state was saved with another schedule: {_told(differ[0])} there, {_told(differ[1])} here, and "
             f"{reached:,} positions have passed",
-            url=url,
+            url=content.url,
             hint="what has passed stays as it was, and so does a ramp that is under way: change what comes behind it",
         )
 
