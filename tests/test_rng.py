@@ -103,7 +103,7 @@ def test_values_of_domains_never_change():
     assert {domain.name: domain.value for domain in Domain} == {
         "SHARDS": 1, "PIECES": 2, "WINDOW": 3, "WINDOW_START": 4, "MIXTURE": 5, "AUGMENT": 6, "PACK": 7, "TRANSFORM": 8,
         "SOURCE": 9, "BATCH": 10, "DEAL": 11, "TURN": 12,
-        "DRAWS": 13, "LOOK": 14, "BINS": 15,
+        "DRAWS": 13, "LOOK": 14, "BINS": 15, "SCHEDULE": 16,
     }  # fmt: skip
 
 

@@ -357,7 +357,7 @@ def test_every_option_is_an_argument_with_the_same_default() -> None:
     options = {field.name: field.default for one in (StreamOptions, DecodeOptions) for field in fields(one)}
     of_dataset, of_mixture = (inspect.signature(one).parameters for one in (ss.ShardDataset, ss.Mixture))
     assert options.keys() - of_dataset.keys() == {"names", "delivered", "deliver"}
-    assert of_mixture.keys() - options.keys() == {"sources", "by", "epoch"}
+    assert of_mixture.keys() - options.keys() == {"sources", "schedule", "unit", "by", "epoch"}
     for parameters in (of_dataset, of_mixture):
         shared = options.keys() & parameters.keys()
         assert {name: parameters[name].default for name in shared} == {name: options[name] for name in shared}
