@@ -217,10 +217,11 @@ class Reader(Sequence[dict[str, Any]]):
             >>> ss.Reader("out/").get("photo/3")["cls"]
             20
         """
-        if self._documents is None or self._keys.find(key) is not None:
-            return self[self._keys.number_of(key)]
-        document = self._documents.get(key)
-        return self[self._keys.number_of(key)] if document is None else document
+        number = self._keys.find(key)
+        document = self._documents.get(key) if number is None and self._documents is not None else None
+        if document is not None:
+            return document
+        return self[self._keys.number_of(key) if number is None else number]
 
     def find(self, where: Where) -> NDArray[np.int64]:
         """The numbers of the samples that match, in stored order: int64 (n,). Reads the indexes of all shards.

@@ -184,7 +184,9 @@ def numbers_of(dataset: OpenedDataset, keys: Iterable[str]) -> list[int]:
         documents = KeyFinder(DatasetRows(dataset, [listing.field]), listing)
 
     def number_of(key: str) -> int:
-        number = None if documents is None or samples.find(key) is not None else documents.find(key)
+        number = samples.find(key)
+        if number is None and documents is not None:
+            number = documents.find(key)
         return samples.number_of(key) if number is None else number
 
     return list(map(number_of, keys))

@@ -1,7 +1,7 @@
 """The documents of a data set of bins, to be packed into bins anew: nothing is tokenized.
 
-Where the pieces of each document lie is found out first: the lengths of all bins are read, and where a document has
-several pieces, its key. A part then names the pieces of its documents, and reads the bins that these lie in.
+Where the pieces of each document lie is found out first: the keys and offsets in all bins are read. A part then names
+the places of its documents' pieces, and reads the bins that these lie in.
 """
 
 from __future__ import annotations
