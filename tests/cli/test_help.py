@@ -17,6 +17,7 @@ from typer.testing import CliRunner
 
 from shardstream.cli.app import VERBS, app
 from shardstream.cli.logs import logged
+from tests.cli.captured import captured
 
 GROUPS = {"Source", "Samples", "Images", "Output", "Run", "Options", "Store"}
 OWN_GROUPS = {"Measuring", "Loader", "Training", "Checks", "Cache"}
@@ -40,6 +41,14 @@ COMMANDS = dict(commands())
 @pytest.fixture(params=COMMANDS, ids=str)
 def words(request: pytest.FixtureRequest) -> str:
     return str(request.param)
+
+
+@pytest.mark.parametrize("columns", [80, 120])
+@pytest.mark.parametrize("verb", VERBS)
+def test_pages_are_those_that_were_looked_at(verb: str, columns: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", str(columns))
+    text = CliRunner().invoke(app, [verb, "--help"]).stdout.strip() + "\nexit code 0\n"
+    assert text == captured(f"{verb}-help-{columns}", text)
 
 
 @pytest.mark.parametrize("columns", [80, 120])
