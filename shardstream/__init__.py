@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     from shardstream.report.viewing import view
     from shardstream.shards.manifest import Manifest
     from shardstream.storage.cache import Cache
-    from shardstream.stream import Crops, Mixture, Ragged, Reader, ShardDataset, convert_state, show
+    from shardstream.stream import Crops, Mixture, Ragged, Reader, ShardDataset, convert_state, positions, show
 
 __version__ = "0.1.0"
 
@@ -74,6 +74,7 @@ __all__ = [
     "merge",
     "pack",
     "pack_plan",
+    "positions",
     "progress",
     "repack",
     "show",
@@ -84,7 +85,7 @@ __all__ = [
 ]
 
 # Everything but the errors is imported at first use, so that the package and its command answer at once.
-_STREAM = ("Crops", "Mixture", "Ragged", "Reader", "ShardDataset", "convert_state", "show")
+_STREAM = ("Crops", "Mixture", "Ragged", "Reader", "ShardDataset", "convert_state", "positions", "show")
 _LOAD = ("DevicePrefetcher", "Loader", "Preemption", "Synthetic", "gather_stats", "progress", "trace")
 _LAZY = {
     **dict.fromkeys(_LOAD, "shardstream.load"),

@@ -162,10 +162,11 @@ class Loader(ForFrameworks, DataLoader[Any]):
     @property
     def done_before(self) -> int:
         """Of the iteration that runs: batches (or samples) of its epoch that this rank need not read any more."""
-        if self._current is None:
-            return 0
-        run = self._current.run
-        return run.resume_point.position // run.rank.world_size if self.single else len(self) - run.steps
+        return 0 if self._current is None else self._current.run.done_before
+
+    def __len__(self) -> int:  # torch's own keeps what it said first, and warns where a later epoch has more
+        """Batches of this rank in a whole epoch, the next one; samples, if there is no batch size."""
+        return len(self._shards)
 
     def set_epoch(self, epoch: int) -> None:
         """Choose the epoch that the next iteration reads, see `ShardDataset.set_epoch`.

@@ -5,6 +5,7 @@ Module map, from the outside in::
     parameters.py  OrderParameters (what makes two runs see one order), their defaults, ORDER_VERSION
     steps.py       which positions a rank's step (or block of samples) takes, and how many steps there are
     remaining.py   Remaining: the positions that are left after runs stopped, as a line to take further steps on
+    skipping.py    ranges of positions that a run leaves out
     subsets.py     which rows of each shard a part of a split, or the first n samples, consist of
     mixing.py      MixedOrder: EpochOrder for several sources, or for an endless walk through one; its parameters
     quotas.py      the weights of a mixture as integers
@@ -35,6 +36,7 @@ from shardstream.order.quotas import as_fraction, quotas_of
 from shardstream.order.remaining import Remaining, Stop, taken_by_batches, worker_samples
 from shardstream.order.schedule import Schedule, plain_knots
 from shardstream.order.sized import SizedOrder
+from shardstream.order.skipping import Place, PlaceRange, joined_ranges, ranges_in_epoch, ranges_of, uncovered
 from shardstream.order.steps import BLOCK, Tail, sample_count, step_count, step_positions
 from shardstream.order.subsets import SplitBy, split_ranges, take_counts
 
@@ -47,6 +49,8 @@ __all__ = [
     "MixBy",
     "MixedOrder",
     "OrderParameters",
+    "Place",
+    "PlaceRange",
     "Remaining",
     "Schedule",
     "SizedOrder",
@@ -56,14 +60,18 @@ __all__ = [
     "WeightedDraws",
     "as_fraction",
     "default_parameters",
+    "joined_ranges",
     "mixing_parameters",
     "plain_knots",
     "quotas_of",
+    "ranges_in_epoch",
+    "ranges_of",
     "sample_count",
     "split_ranges",
     "step_count",
     "step_positions",
     "take_counts",
     "taken_by_batches",
+    "uncovered",
     "worker_samples",
 ]

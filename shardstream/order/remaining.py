@@ -1,11 +1,11 @@
-"""What is left of an epoch when a run stopped: the rest of the positions, as a line of their own.
+"""What is left of an epoch when a run stopped, and without what it is to skip: positions, as a line of their own.
 
 A run in batches always stops at one position: everything before it was handed out. A run over single samples deals
 blocks of 64 positions to its workers in turn, so when it stops, each block that was begun has been handed out up to
 some place. What is left of those blocks, followed by all that was never begun, is laid end to end: the *virtual
 line*, which a run of any other shape goes on with, and may stop inside again. A stop is a handful of integers,
 whatever the length of the run, and the worker streams it speaks of are those of ``step_positions`` with
-``batch_size=None``.
+``batch_size=None``. Ranges that are skipped are not on that line: nobody hands them out, and none of them is left.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ import numpy as np
 
 from shardstream.errors import UsageError
 from shardstream.order.lanes import Integers
+from shardstream.order.skipping import Gaps
 from shardstream.order.steps import BLOCK, Tail, sample_count, step_count
 
 _AS_SAVED = "pass a state as state_dict() returned it"
@@ -60,7 +61,7 @@ class Stop:
 
 
 class Remaining:
-    """The positions of an epoch that are left after any number of stops.
+    """The positions of an epoch that are left after any number of stops, but for those that are skipped.
 
     A resumed run takes its steps on the virtual line, ``step_positions(step, samples=remaining.samples,
     start=remaining.start, ...)``, and ``positions`` says which positions of the epoch those are. Stops nest: each acts
@@ -69,14 +70,15 @@ class Remaining:
     run: making this costs O(workers), a few KB where a stop was uneven by a few blocks a worker.
 
     Attributes:
-        start: Everything before this position was handed out.
+        start: Everything before this position was handed out, or skipped.
         stops: What was handed out beyond it.
-        samples: Length of the virtual line: samples of the epoch less those handed out beyond ``start``.
+        samples: Length of the virtual line: samples of the epoch less those handed out, or skipped, beyond ``start``.
 
     Args:
         samples: Samples of the epoch (N).
         position: Everything before it was handed out; cut to N.
         stops: Stops after it, in the order in which they happened.
+        skips: Ranges of positions that are skipped, half open, in order. Stops took none of them.
 
     Raises:
         UsageError: Negative numbers.
@@ -91,13 +93,20 @@ class Remaining:
         array([124, 125, 126, 127, 134, 135])
     """
 
-    def __init__(self, samples: int, *, position: int = 0, stops: Sequence[Stop] = ()) -> None:
+    def __init__(
+        self,
+        samples: int,
+        *,
+        position: int = 0,
+        stops: Sequence[Stop] = (),
+        skips: Sequence[tuple[int, int]] = (),
+    ) -> None:
         if samples < 0 or position < 0:
             raise UsageError(f"samples and position must not be negative, got {samples} and {position}", hint=_AS_SAVED)
-        self.start = min(position, samples)
-        self.samples = samples
-        self._whole = samples
+        self._of_epoch = samples
+        self._skips = [(begin, min(end, samples)) for begin, end in skips if begin < samples]
         self._ragged: list[_Ragged] = []
+        self._begin_at(min(position, samples))
         for stop in stops:
             self._add(stop)
 
@@ -117,17 +126,23 @@ class Remaining:
         """
         for ragged in reversed(self._ragged):
             virtual = ragged.positions(virtual)
-        return virtual
+        return self._gaps.positions(virtual) if self._gaps.count else virtual
 
     def handed_out(self) -> Integers:
         """The positions beyond ``start`` that were handed out, in order: int64 (n,)."""
-        end = self._ragged_end() if self._ragged else self.start
-        left = self.positions(np.arange(self.start, end))
-        return np.setdiff1d(np.arange(self.start, end + self._whole - self.samples), left, assume_unique=True)
+        left = self.positions(np.arange(self.start, self._ragged_end()))
+        end = self._ragged_end() + self._whole - self.samples
+        return np.setdiff1d(self._gaps.positions(np.arange(self.start, end)), left, assume_unique=True)
+
+    @property
+    def reached(self) -> int:
+        """From this position on nothing was handed out, nor counted on by a stop."""
+        end = self._ragged_end() + self._whole - self.samples
+        return int(self._gaps.positions(np.array([end - 1]))[0]) + 1 if end > self.start else self.start
 
     def after(self, stop: Stop) -> Remaining:
         """What is left after another run over single samples, which began at ``start`` of this line."""
-        return Remaining(self._whole, position=self.start, stops=(*self.stops, stop))
+        return Remaining(self._of_epoch, position=self.start, stops=(*self.stops, stop), skips=self._skips)
 
     def after_batches(self, count: int, *, world_size: int, batch_size: int) -> Remaining:
         """What is left after another run in batches, which began at ``start`` of this line.
@@ -148,6 +163,16 @@ class Remaining:
             )
         return self.after(_prefix(count * world_size * batch_size))
 
+    def _begin_at(self, position: int) -> None:
+        """Everything before a position was handed out, and nothing beyond it."""
+        self._gaps = Gaps(self._skips, position)
+        if position < self._of_epoch:
+            position = int(self._gaps.positions(np.array([position]))[0])  # behind what is skipped there
+            self._gaps = Gaps(self._skips, position)
+        self.start = position
+        self.samples = self._whole = self._of_epoch - self._gaps.count
+        self._ragged.clear()
+
     def _add(self, stop: Stop) -> None:
         """Put a stop behind those that are there, in normal form."""
         head, rest = _split_head(stop, self.samples - self.start)
@@ -157,9 +182,8 @@ class Remaining:
             head += earlier.handed_out
         # what is ragged by now lies at the beginning of the virtual line; is all of it handed out?
         if head >= self._ragged_end() - self.start:
-            self.start += self._whole - self.samples + head
-            self.samples = self._whole
-            self._ragged.clear()
+            done = self._whole - self.samples + head
+            self._begin_at(int(self._gaps.positions(np.array([self.start + done]))[0]))
             if rest is None:
                 return
             stop = rest

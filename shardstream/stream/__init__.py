@@ -17,10 +17,11 @@
 from shardstream.stream.base import Stream
 from shardstream.stream.dataset import ShardDataset
 from shardstream.stream.iteration.convert import convert_state
+from shardstream.stream.iteration.positions import positions
 from shardstream.stream.mixture import Mixture
 from shardstream.stream.reader import Reader
 from shardstream.stream.showing import show
 from shardstream.stream.tensors.crops import Crops
 from shardstream.stream.tensors.ragged import Ragged
 
-__all__ = ["Crops", "Mixture", "Ragged", "Reader", "ShardDataset", "Stream", "convert_state", "show"]
+__all__ = ["Crops", "Mixture", "Ragged", "Reader", "ShardDataset", "Stream", "convert_state", "positions", "show"]

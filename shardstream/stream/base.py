@@ -27,6 +27,7 @@ from shardstream.stream.iteration.ranks import Rank, RankOfAll, find_rank
 from shardstream.stream.iteration.settings import StreamOptions, as_dict, check_picklable
 from shardstream.stream.iteration.state import (
     check_counts,
+    check_ranges,
     check_worker,
     content_of,
     make_state,
@@ -51,6 +52,7 @@ class Stream(IterableDataset[Any]):
 
     def _start(self, content: Content, settings: StreamOptions, shared: SharedEpochState | None = None) -> None:
         super().__init__()
+        check_ranges(settings.skip, content)
         self._settings = settings
         self._shared = shared or SharedEpochState()
         self._versioned = VersionedContent(content, self._shared)
@@ -161,11 +163,11 @@ class Stream(IterableDataset[Any]):
         )
 
     def __len__(self) -> int:
-        """Batches of this rank in a whole epoch; samples, if there is no batch size."""
+        """Batches of this rank in a whole epoch, the next one; samples, if there is no batch size."""
         if self._content.endless:
             raise TypeError("an endless mixture has no length")
         self._settings.check_complete()
-        return count_items(self._content, self._settings, self._rank())
+        return count_items(self._content, self._settings, self._rank(), self._epochs.fresh())
 
     # ------------------------------------------------------------------------------------------------- variations
 

@@ -17,7 +17,7 @@ from shardstream.decode.plan import unknown_output
 from shardstream.decode.usercall import Names
 from shardstream.errors import FieldError, UsageError, did_you_mean
 from shardstream.images.backends import Backend, BackendName
-from shardstream.order import SplitBy, Tail
+from shardstream.order import PlaceRange, SplitBy, Tail
 from shardstream.shards.framing import MAX_VALUE
 from shardstream.shards.manifest import Manifest
 from shardstream.sizes import plural
@@ -98,6 +98,10 @@ class ShardDataset(Stream):
         tail: What happens to samples that fill no batch on every rank: ``"drop"`` leaves them out, ``"pad"`` repeats
             others, marked in ``__valid__``, ``"exact"`` ends with a short batch. Default: ``"drop"`` when shuffling,
             else ``"exact"``, since an evaluation must not lose samples in silence.
+        skip: What is left out of the run, of all ranks: ranges from a place to before another one, places being an
+            epoch and a position in it as states count them, ``[((0, 5000), (0, 6000))]``. See `positions`, which makes
+            them of steps. What comes behind keeps its positions, and the batches of all ranks close up. A state keeps
+            them; one that is loaded may get further ones, of what it has not come to. Default: nothing.
 
         *Distribution.* All of it is found out where nothing is said.
 
@@ -188,6 +192,7 @@ class ShardDataset(Stream):
         # How long an epoch is, and how it ends.
         epoch_size: int | None = None,
         tail: Tail | None = None,
+        skip: Sequence[PlaceRange] = (),
         # Distribution.
         rank: int | None = None,
         world_size: int | None = None,
@@ -217,6 +222,7 @@ class ShardDataset(Stream):
             shuffle=shuffle,
             seed=seed,
             tail=tail,
+            skip=skip,
             batch_transform=batch_transform,
             rank=rank,
             world_size=world_size,

@@ -10,7 +10,7 @@ from typing import Any, Literal, NamedTuple, TypeAlias
 from shardstream.decode.plan import Output
 from shardstream.decode.usercall import UserCall
 from shardstream.errors import FieldError, UsageError, did_you_mean
-from shardstream.order import MixBy, Schedule, Tail, as_fraction, quotas_of
+from shardstream.order import MixBy, PlaceRange, Schedule, Tail, as_fraction, quotas_of
 from shardstream.sizes import plural
 from shardstream.stream.base import Stream
 from shardstream.stream.dataset import ShardDataset
@@ -71,6 +71,7 @@ class Mixture(Stream):
         batch_size: Samples a batch on each rank. Default ``None``: single samples.
         seed: Of everything random. Default 0.
         tail: See `ShardDataset`. Default ``"drop"``.
+        skip: See `ShardDataset`; with a schedule, its clock goes on through what is left out.
         batch_transform: See `ShardDataset`.
         rank: See `ShardDataset`.
         world_size: See `ShardDataset`.
@@ -104,6 +105,7 @@ class Mixture(Stream):
         batch_size: int | None = None,
         seed: int = 0,
         tail: Tail | None = None,
+        skip: Sequence[PlaceRange] = (),
         batch_transform: Callable[..., Any] | None = None,
         rank: int | None = None,
         world_size: int | None = None,
@@ -119,6 +121,7 @@ class Mixture(Stream):
             shuffle=True,
             seed=seed,
             tail=tail,
+            skip=skip,
             batch_transform=batch_transform,
             rank=rank,
             world_size=world_size,
@@ -193,8 +196,8 @@ class Mixture(Stream):
             state: Of this mixture, or of a `Loader` of it. Default: where this mixture stands.
 
         Returns:
-            By source, see `Seen`. Exact, whoever read; of a run whose number of ranks changed between epochs, as the
-            epoch of the state counts those before it.
+            By source, see `Seen`. Exact, whoever read, and without what was skipped; of a run whose number of ranks
+            changed between epochs, as the epoch of the state counts those before it.
 
         Raises:
             UsageError: A state of another mixture, see `load_state_dict`.

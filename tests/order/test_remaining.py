@@ -51,11 +51,22 @@ def uneven(draw: st.DrawFn) -> list[int]:
     return [draw(st.integers(0, 1000)) for _ in range(workers)]
 
 
+@st.composite
+def ranges_in(draw: st.DrawFn, begin: int, end: int) -> list[tuple[int, int]]:
+    """Ranges of positions from ``begin`` on, half open, in order and apart; the last may end beyond ``end``."""
+    cuts = sorted(draw(st.sets(st.integers(begin, end + 9), max_size=6)))
+    return list(zip(cuts[::2], cuts[1::2], strict=False))
+
+
 @settings(max_examples=300)
 @given(sizes, st.data())
 def test_chains_of_stops_leave_exactly_the_complement_in_order(samples, data):
     position = data.draw(st.one_of(st.just(0), st.integers(0, samples)), label="position")
-    rest, expected, given_out = Remaining(samples, position=position), list(range(position, samples)), []
+    skips = data.draw(st.one_of(st.just([]), ranges_in(0, samples)), label="skips")
+    skipped = {p for begin, end in skips for p in range(max(begin, position), min(end, samples))}
+    expected, given_out = [p for p in range(position, samples) if p not in skipped], []
+    rest = Remaining(samples, position=position, skips=skips)
+    assert left(rest) == expected
     for _ in range(data.draw(st.integers(1, 5), label="runs")):
         line = list(range(rest.start)) + expected  # what the run sees
         world_size = data.draw(ranks, label="R")
@@ -82,7 +93,19 @@ def test_chains_of_stops_leave_exactly_the_complement_in_order(samples, data):
         assert everything(rest)[: rest.start] == list(range(rest.start))
         assert rest.samples == rest.start + len(expected)
         assert bool(expected) or (rest.start, rest.stops) == (samples, ())
-    assert sorted([*range(position), *given_out, *left(rest)]) == list(range(samples))
+    assert sorted([*range(position), *given_out, *left(rest), *skipped]) == list(range(samples))
+
+
+@thorough
+@given(sizes, st.lists(st.builds(Stop, ranks, tails, uneven().map(tuple)), max_size=3), st.data())
+def test_what_lies_beyond_all_stops_may_be_skipped_later(samples, stops, data):
+    rest = Remaining(samples, stops=stops)
+    assert set(rest.handed_out().tolist()) <= set(range(rest.start, rest.reached))
+    skips = data.draw(ranges_in(rest.reached, samples), label="skips")
+    skipped = {p for begin, end in skips for p in range(begin, min(end, samples))}
+    later = Remaining(samples, position=rest.start, stops=rest.stops, skips=skips)
+    assert left(later) == [p for p in left(rest) if p not in skipped]
+    assert later.handed_out().tolist() == rest.handed_out().tolist()
 
 
 @thorough

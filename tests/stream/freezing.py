@@ -1,9 +1,8 @@
 """Freezes states of the order's version of today, with what follows from each, for ``test_frozen_states.py``.
 
-``python -m tests.stream.freezing`` from the root of the repository writes ``frozen/states_v<version>.json``, once: a
-file that is there stays as it is, since users' runs resume by it. A new version of the order gets a file of its own,
-frozen by the release that brings it; states that were forgotten go into a file of another name. The shards are those
-of version 1.
+``python -m tests.stream.freezing`` from the root of the repository writes ``frozen/states_v<version>.json``, and a file
+for each of ``LATER``, once: a file that is there stays as it is, since users' runs resume by it. A new version of the
+order gets files of its own, frozen by the release that brings it. The shards are those of version 1.
 """
 
 from __future__ import annotations
@@ -33,9 +32,9 @@ FOLDER = Path(__file__).with_name("frozen")
 Source = Callable[..., Any]
 
 
-def path_of(version: int) -> Path:
-    """Where the states of a version lie."""
-    return FOLDER / f"states_v{version}.json"
+def path_of(version: int, part: str = "") -> Path:
+    """Where the states of a version lie, or those that were frozen later."""
+    return FOLDER / f"states_v{version}{part and '_'}{part}.json"
 
 
 # ------------------------------------------------------------------------------------------------------ the sources
@@ -50,6 +49,15 @@ def mixed(by: str, **shape: Any) -> ss.Mixture:
     sources = {"even": (data("even"), 0.75), "odd": (data("odd"), 0.25)}
     return ss.Mixture(sources, seed=5, by=by, epoch=300, window=5, **shape)
 
+
+def scheduled(by: str = "samples", **shape: Any) -> ss.Mixture:
+    sources = {"even": data("even"), "odd": data("odd")}
+    shares = ((0, 3, 1), (150, 1, 3), (150, 1, 0), (260, 1, 1))
+    knots = [(at, {"even": even, "odd": odd}) for at, even, odd in shares]
+    return ss.Mixture(sources, schedule=knots, seed=9, by=by, epoch=300, window=5, **shape)
+
+
+SKIP = [((0, 30), (0, 61)), ((0, 140), (0, 150)), ((1, 200), (2, 7))]
 
 SOURCES: dict[str, Source] = {
     "even": lambda **shape: data("even", shuffle=True, seed=3, **shape),
@@ -66,6 +74,10 @@ SOURCES: dict[str, Source] = {
     "mixture": lambda **shape: mixed("samples", **shape),
     "mixture by batches": lambda **shape: mixed("batches", **shape),
     "stored": lambda **shape: data("odd", shuffle=False, **shape),
+    "scheduled": scheduled,
+    "scheduled by batches": lambda **shape: scheduled("batches", **shape),
+    "skipping": lambda **shape: data("odd", shuffle=True, seed=1, window=4, skip=SKIP, **shape),
+    "scheduled, skipping": lambda **shape: scheduled(skip=SKIP, **shape),
 }
 
 
@@ -273,15 +285,31 @@ TAKEN: Mapping[str, Taken] = {
 }
 
 
-def taken(name: str) -> Any:
+LATER: Mapping[str, Mapping[str, Taken]] = {
+    "schedules": {
+        "inside a ramp": Taken("scheduled", lambda source: loaded(source, 14), [(1, 8), (3, 5)]),
+        "a ramp of four ranks": Taken("scheduled", lambda source: loaded(source, 4, world_size=4), [(3, 5)]),
+        "a ramp by batches": Taken(
+            "scheduled by batches", lambda source: loaded(source, 17, epoch=1), [(1, 8), (2, 4)]
+        ),
+    },
+    "skipped": {
+        "before a skipped range": Taken("skipping", lambda source: loaded(source, 3), [(1, 8), (3, 5)]),
+        "inside an epoch that is skipped": Taken("skipping", lambda source: loaded(source, 9, epoch=1), [(2, 8)]),
+        "a mixture that skips": Taken("scheduled, skipping", lambda source: loaded(source, 14), [(1, 8), (2, 3)]),
+    },
+}
+
+
+def taken(name: str, named: Mapping[str, Taken] = TAKEN) -> Any:
     """The state of this name, taken now."""
-    one = TAKEN[name]
+    one = named[name]
     return json.loads(json.dumps(one.take(SOURCES[one.source])))
 
 
-def frozen(name: str) -> dict[str, Any]:
+def frozen(name: str, named: Mapping[str, Taken]) -> dict[str, Any]:
     """The state of this name, with what follows from it."""
-    state, one = taken(name), TAKEN[name]
+    state, one = taken(name, named), named[name]
     follows = [
         {"ranks": ranks, "batch_size": size, "epochs": what_follows(SOURCES[one.source], converted(state), ranks, size)}
         for ranks, size in one.shapes
@@ -290,11 +318,14 @@ def frozen(name: str) -> dict[str, Any]:
 
 
 def main() -> None:
-    """Write the file of the order's version of today."""
-    lines = (f"  {json.dumps(name)}: {json.dumps(frozen(name), separators=(',', ':'))}" for name in TAKEN)
-    text = "{\n" + ",\n".join(lines) + "\n}\n"
-    with path_of(ORDER_VERSION).open("x", encoding="utf-8") as file:
-        file.write(text)
+    """Write the files of the order's version of today that are not there."""
+    for part, named in {"": TAKEN, **LATER}.items():
+        path = path_of(ORDER_VERSION, part)
+        if not path.exists():
+            lines = [
+                f"  {json.dumps(name)}: {json.dumps(frozen(name, named), separators=(',', ':'))}" for name in named
+            ]
+            path.write_text("{\n" + ",\n".join(lines) + "\n}\n", encoding="utf-8")
 
 
 if __name__ == "__main__":

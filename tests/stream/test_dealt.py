@@ -45,14 +45,14 @@ def test_a_step_is_what_becomes_one_batch(folder: Path, tail: Any, unit: int, mu
     steps = positions(run_of(dataset, rank))
     assert [position for step in steps for position in step] == list(range(count))
     assert [len(step) for step in steps[:-1]] == [unit] * (len(steps) - 1)
-    assert count_items(dataset._content, dataset._settings, rank) == count
+    assert count_items(dataset._content, dataset._settings, rank, ResumePoint(0)) == count
 
 
 def test_batches_of_the_data_set_are_dealt_out_whole(folder: Path) -> None:
     dataset = ss.ShardDataset(folder, shuffle=True, batch_size=16)
     rank = dealt(16, 32)
     assert [len(step) for step in positions(run_of(dataset, rank))] == [16] * (COUNT // 32 * 2)
-    assert count_items(dataset._content, dataset._settings, rank) == COUNT // 32 * 2
+    assert count_items(dataset._content, dataset._settings, rank, ResumePoint(0)) == COUNT // 32 * 2
 
 
 def test_what_is_left_of_an_epoch_is_dealt_out_evenly(folder: Path) -> None:

@@ -7,6 +7,7 @@ computed from the order's own arithmetic, without any state.
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import accumulate
 from pathlib import Path
@@ -78,7 +79,8 @@ orders = st.fixed_dictionaries(
     optional={"lanes": st.integers(1, 30), "chunk": st.integers(1, 7), "window": st.integers(1, 200)},
 )
 versions = st.sampled_from(ORDER_VERSIONS)
-
+# each in an epoch behind the first, from a position on, over so many
+skips = st.lists(st.tuples(st.integers(0, 1), st.integers(0, 300), st.integers(1, 90) | st.just(1000)), max_size=3)
 
 epochs = st.integers(0, 5)
 shapes = st.tuples(st.integers(1, 4), st.none() | st.integers(1, 30))
@@ -161,7 +163,7 @@ def run_stage(
 
 
 def line_of(sizes: list[int], order: dict[str, Any], state: dict[str, Any], epoch: int) -> list[int]:
-    """The ids of an epoch by position."""
+    """The ids of an epoch by position, without those that are skipped."""
     arithmetic = EpochOrder(
         np.array(sizes, np.int64),
         seed=order["seed"],
@@ -170,8 +172,9 @@ def line_of(sizes: list[int], order: dict[str, Any], state: dict[str, Any], epoc
         shuffle=order["shuffle"],
     )
     shards, rows = arithmetic.locate(np.arange(sum(sizes)))
-    begins = np.array([0, *accumulate(sizes)])
-    return (begins[shards] + rows).tolist()
+    ids = (np.array([0, *accumulate(sizes)])[shards] + rows).tolist()
+    skips = order.get("skip", ())
+    return [one for p, one in enumerate(ids) if not any(begin <= (epoch, p) < end for begin, end in skips)]
 
 
 def possible(stage: Stage, samples: int) -> Stage:
@@ -200,9 +203,12 @@ def check_chain(
     chain: list[Stage],
     last: tuple[int, int | None],
     version: int = ORDER_VERSION,
+    skips: Sequence[tuple[int, int, int]] = (),
 ) -> None:
     """Run the stages one after another, and what is left at last with (ranks, batch size)."""
     folder, samples, state = data(sizes), sum(sizes), None
+    ranges = [((epoch + later, at), (epoch + later, min(at + count, samples))) for later, at, count in skips]
+    order = order | {"skip": [(begin, end) for begin, end in ranges if begin < end]}
     begin = begin_of(folder, order, possible(chain[0], samples), epoch)
     if version != ORDER_VERSION:  # only runs that go on have another one
         state = begin = begin | {"order_version": version}
@@ -277,17 +283,23 @@ PLAIN = {"seed": 1, "shuffle": True, "lanes": 7, "chunk": 2, "window": 9}
 
 
 @quick
-@given(sizes, orders, epochs, st.lists(stages, min_size=1, max_size=4), shapes, versions)
+@given(sizes, orders, epochs, st.lists(stages, min_size=1, max_size=4), shapes, versions, skips | st.just([]))
 # single samples of workers that stopped inside blocks: what is left of those is not one stretch
-@example([500, 0, 500], PLAIN, 0, [Stage("plain", 1, 3, None, 5, 9), Stage("plain", 2, 2, None, 7, 12)], (2, 4), 2)
-@example([500, 0, 500], PLAIN, 3, [Stage("stateful", 3, 4, None, 9, 20, "exact", 2, 6)], (1, None), 1)
+@example([500, 0, 500], PLAIN, 0, [Stage("plain", 1, 3, None, 5, 9), Stage("plain", 2, 2, None, 7, 12)], (2, 4), 2, [])
+@example([500, 0, 500], PLAIN, 3, [Stage("stateful", 3, 4, None, 9, 20, "exact", 2, 6)], (1, None), 1, [])
 # ranks of single samples to the end of the epoch, where they have blocks in turn
-@example([130, 1, 0, 70], PLAIN, 1, [Stage("plain", 3, 2, None, 4, 10_000, "exact")], (2, 3), 2)
-@example([65, 64], PLAIN, 0, [Stage("loader", 2, 0, None, None, 10_000, "drop")], (1, 5), 2)
+@example([130, 1, 0, 70], PLAIN, 1, [Stage("plain", 3, 2, None, 4, 10_000, "exact")], (2, 3), 2, [])
+@example([65, 64], PLAIN, 0, [Stage("loader", 2, 0, None, None, 10_000, "drop")], (1, 5), 2, [])
 # equally long shards, in batches, whose ranks change
-@example([32] * 8, PLAIN, 2, [Stage("loader", 4, 0, 4, None, 3), Stage("loader", 3, 0, 5, None, 4)], (2, 7), 2)
-def test_any_chain_of_runs_is_one_run(data, sizes, order, epoch, chain, last, version) -> None:
-    check_chain(data, sizes, order, epoch, chain, last, version)
+@example([32] * 8, PLAIN, 2, [Stage("loader", 4, 0, 4, None, 3), Stage("loader", 3, 0, 5, None, 4)], (2, 7), 2, [])
+# single samples around a range that is skipped, whose blocks close up over it
+@example(
+    [300], PLAIN, 0, [Stage("plain", 2, 3, None, 5, 9), Stage("loader", 1, 0, 7, None, 3)], (2, 4), 2, [(0, 70, 90)]
+)
+# the whole epoch, and the beginning of the next one
+@example([130], PLAIN, 1, [Stage("loader", 2, 0, 4, None, 3)], (1, 3), 2, [(0, 0, 1000), (1, 0, 20)])
+def test_any_chain_of_runs_is_one_run(data, sizes, order, epoch, chain, last, version, skips) -> None:
+    check_chain(data, sizes, order, epoch, chain, last, version, skips)
 
 
 @pytest.mark.parametrize("sizes", [[], [0], [0, 0], [1], [2], [0, 3, 0], [64], [65], [0, 1, 200, 0], [1] * 30], ids=str)

@@ -9,6 +9,7 @@
 ``epoch_run``    what is left of one epoch of one rank, as steps; how far one has come
 ``epoch_state``  the epoch number and a loaded state, shared with workers
 ``state``        what a checkpoint holds
+``positions``    ``positions``: which of them some steps take
 ``seen``         what a mixture has handed out of each source
 ``versions``     the version of its data that a loaded state was saved at
 ``worker_logs``  what workers log, for the loggers of the training process

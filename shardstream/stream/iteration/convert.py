@@ -14,12 +14,12 @@ from shardstream.errors import UsageError
 from shardstream.order import Remaining, step_count, taken_by_batches, worker_samples
 from shardstream.stream.iteration.state import (
     OF_WORKER,
+    begin_of,
     check_entries,
     integer,
     reading,
     stop_of,
     stops_entry,
-    stops_of,
 )
 
 
@@ -113,7 +113,7 @@ def _of_workers(state: Mapping[str, Any], batch_size: int | None) -> dict[str, A
         steps = _count("_steps_since_snapshot", state)
         turn = (_count("_last_yielded_worker_id", snapshot, least=-1) + 1) % len(workers)
         items = _items_a_step(main, steps, batch_size)
-        begun = Remaining(shared["samples"], position=shared["position"], stops=stops_of(shared))
+        begun = begin_of(shared).left_of(shared["samples"])
         rest = _left(begun, workers, steps=steps, turn=turn, items=items)
     shared.pop("stops", None)
     if rest is None:

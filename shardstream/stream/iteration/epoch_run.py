@@ -15,9 +15,9 @@ from shardstream.dataset.step import Located, Step, StepWindows
 from shardstream.errors import ShardStreamError, UsageError
 from shardstream.order import (
     BLOCK,
-    Remaining,
     Stop,
     Tail,
+    joined_ranges,
     sample_count,
     step_count,
     step_positions,
@@ -34,19 +34,13 @@ logger = logging.getLogger(__name__)
 _LOCATED_TOGETHER = 4096  # positions
 
 
-def count_steps(content: Content, settings: StreamOptions, rank: Rank) -> int:
-    """Steps of this rank in a whole epoch.
-
-    Raises:
-        UsageError: There is data, but not one step of it under ``tail="drop"``.
-    """
-    samples, tail = content.whole_samples(settings, rank), settings.effective_tail
-    if rank.dealt is not None:
-        steps = -(-_even(samples, tail, rank.dealt) // rank.dealt.unit)
-    else:
-        batch_size = settings.batch_size
-        steps = step_count(samples, rank=rank.rank, world_size=rank.world_size, batch_size=batch_size, tail=tail)
-    if not steps and content.samples and tail == "drop":
+def _check_steps(content: Content, settings: StreamOptions, rank: Rank) -> None:
+    """Refuse data of which there is not one step of this rank in an epoch of which nothing is skipped."""
+    if (
+        content.samples
+        and settings.effective_tail == "drop"
+        and not _steps_of(content.whole_samples(settings, rank), settings, rank)
+    ):
         batch = f"a batch of {settings.batch_size}" if settings.batch_size else "one sample"
         raise UsageError(
             f"{batch} on each of {rank.world_size} ranks needs more than the {content.samples} samples there are, "
@@ -54,19 +48,27 @@ def count_steps(content: Content, settings: StreamOptions, rank: Rank) -> int:
             url=content.url,
             hint='use a smaller batch_size, or tail="pad" or "exact"',
         )
-    return steps
 
 
-def count_items(content: Content, settings: StreamOptions, rank: Rank) -> int:
-    """What ``len`` says: batches of a whole epoch, or samples where there is no batch size.
+def _steps_of(samples: int, settings: StreamOptions, rank: Rank) -> int:
+    tail, batch_size = settings.effective_tail, settings.batch_size
+    if rank.dealt is not None:
+        return -(-_even(samples, tail, rank.dealt) // rank.dealt.unit)
+    return step_count(samples, rank=rank.rank, world_size=rank.world_size, batch_size=batch_size, tail=tail)
+
+
+def count_items(content: Content, settings: StreamOptions, rank: Rank, begin: ResumePoint) -> int:
+    """What ``len`` says: batches of the epoch that begins there, or samples where there is no batch size.
 
     Raises:
-        UsageError: See `count_steps`.
+        UsageError: There is data, but not one step of it under ``tail="drop"``.
     """
-    steps = count_steps(content, settings, rank)
+    _check_steps(content, settings, rank)
+    begin = replace(begin, skips=joined_ranges(settings.skip, begin.skips))
+    left = begin.left_of(content.whole_samples(settings, rank))
+    samples = left.samples - left.start
     if settings.batch_size is not None:
-        return steps
-    samples = content.whole_samples(settings, rank)
+        return _steps_of(samples, settings, rank)
     if rank.dealt is not None:
         return _even(samples, settings.effective_tail, rank.dealt)
     return sample_count(
@@ -98,29 +100,28 @@ class EpochRun:
         steps: How many there are.
 
     Raises:
-        UsageError: There is nothing to do in a whole epoch; see `count_steps`.
+        UsageError: There is nothing to do in a whole epoch; see `count_items`.
     """
 
     def __init__(
         self, content: Content, settings: StreamOptions, rank: Rank, resume_point: ResumePoint, num_workers: int
     ) -> None:
         if resume_point.fresh:
-            count_steps(content, settings, rank)
+            _check_steps(content, settings, rank)
         tail, dealt = settings.effective_tail, rank.dealt
         if dealt is not None:
             settings = settings.dealt(dealt.unit)
         parameters = resume_point.parameters or replace(
             content.parameters(settings, rank, num_workers), version=resume_point.version
         )
-        self.resume_point = replace(resume_point, parameters=parameters)
+        skips = joined_ranges(settings.skip, resume_point.skips)
+        self.resume_point = replace(resume_point, parameters=parameters, skips=skips)
         self.rank = rank
         self.batch_size = settings.batch_size
         self._tail = settings.effective_tail
         self._content = content
         self._settings = settings
-        self._left = Remaining(
-            content.dealt_samples(parameters), position=resume_point.position, stops=resume_point.stops
-        )
+        self._left = self.resume_point.left_of(content.dealt_samples(parameters))
         self.samples = self._left.samples
         self.start = self._left.start
         if dealt is not None:
@@ -183,6 +184,13 @@ class EpochRun:
         return self._left.positions(virtual), valid
 
     @property
+    def done_before(self) -> int:
+        """Items of this rank in a whole epoch, as `count_items` counts them, less those that are left."""
+        whole = replace(self.resume_point, position=0, stops=(), taken=0)
+        left = self._positions_of_rank if self.batch_size is None else self.steps
+        return count_items(self._content, self._settings, self.rank, whole) - left
+
+    @property
     def unpadded(self) -> int:
         """Samples in the last step of all ranks that are not padding; 0 where there is none."""
         if self._tail != "pad" or self.batch_size is None:
@@ -191,8 +199,11 @@ class EpochRun:
 
     def next_epoch(self, num_workers: int) -> EpochRun:
         """All of the next epoch, in the same order."""
-        resume_point = ResumePoint(self.resume_point.epoch + 1, parameters=self.resume_point.parameters)
-        return EpochRun(self._content, self._settings, self.rank, resume_point, num_workers)
+        return EpochRun(self._content, self._settings, self.rank, self._following, num_workers)
+
+    @property
+    def _following(self) -> ResumePoint:
+        return replace(self.resume_point, epoch=self.resume_point.epoch + 1, position=0, stops=(), taken=0)
 
     def open_samples(self, num_workers: int) -> int | None:
         """Samples in the windows that one worker has open at a time; ``None`` where it does not read them whole.
@@ -219,7 +230,7 @@ class EpochRun:
             taken: Positions, a number for each worker; with a batch size their sum counts, as whole steps.
         """
         if sum(taken) >= self._positions_of_rank:
-            return ResumePoint(self.resume_point.epoch + 1, parameters=self.resume_point.parameters)
+            return self._following
         if self.batch_size is None:
             left = self._left.after(Stop(self.rank.world_size, self._tail, taken))
         else:

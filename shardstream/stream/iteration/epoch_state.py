@@ -21,7 +21,7 @@ from torch.utils.data import get_worker_info
 
 from shardstream.dataset.shared import SharedRecord, SharedWords
 from shardstream.errors import UsageError
-from shardstream.order import ORDER_VERSION, OrderParameters
+from shardstream.order import ORDER_VERSION, OrderParameters, PlaceRange, ranges_of
 from shardstream.stream.iteration.state import ResumePoint
 
 _MOST_WORKERS = 1024
@@ -53,6 +53,7 @@ class SharedEpochState:
         self._shared = SharedWords(_MARKS + _MOST_WORKERS)
         self._record = SharedRecord()
         self._versions = SharedRecord()
+        self._skips = SharedRecord()
         self._owner = os.getpid()
         _clocks.add(self)
 
@@ -64,16 +65,17 @@ class SharedEpochState:
         self.__dict__.update(state)
         _clocks.add(self)
 
-    def as_plain(self) -> tuple[list[int], Any]:
+    def as_plain(self) -> tuple[list[int], Any, Any]:
         """What it says, as numbers and JSON-able values, without what workers have come to."""
-        return self._words[:_MARKS].tolist(), self._record.read()
+        return self._words[:_MARKS].tolist(), self._record.read(), self._skips.read()
 
     @classmethod
-    def of_plain(cls, words: Sequence[int], record: Any) -> SharedEpochState:
-        """Another one that says what `as_plain` gave."""
+    def of_plain(cls, words: Sequence[int], record: Any, skips: Any = None) -> SharedEpochState:
+        """Another one that says what `as_plain` gave; that of earlier versions has no ``skips``."""
         made = cls()
         made._words[:_MARKS] = words
         made._record.write(record)
+        made._skips.write(skips)
         return made
 
     def own(self) -> None:
@@ -82,6 +84,7 @@ class SharedEpochState:
             self._owner = os.getpid()
             self._shared = self._shared.copy()
             self._record, self._versions = self._record.copy(), self._versions.copy()
+            self._skips = self._skips.copy()
 
     @property
     def _words(self) -> Any:
@@ -142,7 +145,9 @@ class SharedEpochState:
         self.pin(resume_point)
 
     def pin(self, resume_point: ResumePoint) -> None:
-        """All iterations from now on have an order of these parameters, whatever their shape, and of this version."""
+        """All iterations from now on have an order of these parameters and version, and leave out the same."""
+        self.own()
+        self._skips.write(resume_point.skips)
         self._words[_PINNED:_USED] = 0 if resume_point.parameters is None else astuple(resume_point.parameters)
         self._words[_VERSION] = resume_point.version
 
@@ -155,6 +160,12 @@ class SharedEpochState:
     def pinned(self) -> OrderParameters | None:
         """The parameters that a loaded state has brought."""
         return self._parameters(_PINNED)
+
+    @property
+    def skips(self) -> tuple[PlaceRange, ...]:
+        """What a loaded state leaves out."""
+        self.own()
+        return ranges_of(self._skips.read() or ())
 
     @property
     def used(self) -> OrderParameters | None:
@@ -291,7 +302,8 @@ class SharedEpochState:
             )
         if self._words[_BEGUN_LOADED] and self._words[_BEGUN_LOADED] == self.loaded:
             return ResumePoint.from_json(self._record.read())
-        return ResumePoint(int(self._words[_BEGUN_EPOCH]), parameters=self.pinned, version=self.version)
+        epoch = int(self._words[_BEGUN_EPOCH])
+        return ResumePoint(epoch, parameters=self.pinned, version=self.version, skips=self.skips)
 
 
 class EpochState:
@@ -329,8 +341,7 @@ class EpochState:
     def __init__(self, shared: SharedEpochState) -> None:
         self.shared = shared
         self._own: ResumePoint | None = None  # of a loader, or of a worker by itself
-        self._order: OrderParameters | None = None  # of a loader
-        self._version: int | None = None
+        self._loaded: ResumePoint | None = None  # by a loader
         self._used: OrderParameters | None = None
         self._seen = 0
 
@@ -344,9 +355,11 @@ class EpochState:
 
     def fresh(self) -> ResumePoint:
         """The beginning of the next epoch."""
-        shared = self.shared
-        parameters, version = self._order or shared.pinned, self._version or shared.version
-        return ResumePoint(shared.epoch, parameters=parameters, version=version)
+        shared, loaded = self.shared, self._loaded
+        if loaded is None:
+            return ResumePoint(shared.epoch, parameters=shared.pinned, version=shared.version, skips=shared.skips)
+        parameters = loaded.parameters or shared.pinned
+        return ResumePoint(shared.epoch, parameters=parameters, version=loaded.version, skips=loaded.skips)
 
     def after_a_run(self, *, of_loader: bool) -> ResumePoint:
         """The same as `upcoming`; between two epochs the order is still that of the run."""
@@ -382,7 +395,7 @@ class EpochState:
             of_worker: Whether one worker saved the state, for itself alone.
         """
         if of_loader:
-            self._order, self._version = resume_point.parameters, resume_point.version
+            self._loaded = resume_point
         elif worker is None and not of_worker:
             self.shared.load(resume_point)
             return

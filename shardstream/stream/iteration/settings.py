@@ -11,7 +11,7 @@ from typing import Any, Literal, TypeAlias, get_args
 from shardstream.decode.usercall import Names
 from shardstream.errors import DataError, TooManySkipsError, UsageError, did_you_mean
 from shardstream.images.backends import Backend, BackendName, check_backend
-from shardstream.order import BLOCK, Tail
+from shardstream.order import BLOCK, PlaceRange, Tail, ranges_of
 from shardstream.shards.framing import MAX_VALUE
 from shardstream.sizes import parse_size, plural
 from shardstream.stream.iteration.ranks import Affinity, find_rank
@@ -66,7 +66,10 @@ class DecodeOptions:
 
 @dataclass(frozen=True, slots=True)
 class StreamOptions:
-    """How samples are dealt to ranks, workers and batches; ``names`` is what ``to_tuple`` was given."""
+    """How samples are dealt to ranks, workers and batches; ``names`` is what ``to_tuple`` was given.
+
+    ``skip`` is in order, ranges that touch being one.
+    """
 
     batch_size: int | None = None
     shuffle: bool = False
@@ -83,8 +86,10 @@ class StreamOptions:
     threads: int | None = None
     names: tuple[str, ...] | None = None
     deliver: Deliver = "items"
+    skip: Sequence[PlaceRange] = ()
 
     def __post_init__(self) -> None:
+        object.__setattr__(self, "skip", ranges_of(self.skip))
         for name in ("batch_size", "lanes", "chunk", "window", "threads"):
             check_positive(name, getattr(self, name))
         if isinstance(self.seed, bool) or not isinstance(self.seed, int):

@@ -5,8 +5,8 @@ from __future__ import annotations
 import reprlib
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import astuple, dataclass, fields
-from itertools import zip_longest
+from dataclasses import astuple, dataclass, fields, replace
+from itertools import chain, zip_longest
 from typing import Any
 
 from shardstream.errors import UsageError
@@ -15,9 +15,14 @@ from shardstream.order import (
     ORDER_VERSION,
     ORDER_VERSIONS,
     OrderParameters,
+    PlaceRange,
     Remaining,
     Stop,
+    joined_ranges,
     plain_knots,
+    ranges_in_epoch,
+    ranges_of,
+    uncovered,
 )
 from shardstream.stream.iteration.content import Content
 from shardstream.stream.iteration.settings import StreamOptions
@@ -45,6 +50,7 @@ class ResumePoint:
         parameters: The order's parameters; ``None`` for those of the run's own shape, of this version of the order:
         version: That of ``parameters``, where there are any.
         taken: Of a worker's state: positions of its own stream that were handed out from there on.
+        skips: What the run leaves out, of this epoch and others.
     """
 
     epoch: int
@@ -53,23 +59,31 @@ class ResumePoint:
     parameters: OrderParameters | None = None
     taken: int = 0
     version: int = ORDER_VERSION
+    skips: tuple[PlaceRange, ...] = ()
 
     def as_json(self) -> list[Any]:
         """For other processes."""
         parameters = None if self.parameters is None else astuple(self.parameters)
-        return [self.epoch, self.position, [astuple(stop) for stop in self.stops], parameters, self.taken, self.version]
+        stops = [astuple(stop) for stop in self.stops]
+        return [self.epoch, self.position, stops, parameters, self.taken, self.version, self.skips]
 
     @classmethod
     def from_json(cls, value: Any) -> ResumePoint:
         """What `as_json` made."""
-        epoch, position, stops, parameters, taken, version = value
+        epoch, position, stops, parameters, taken, version, *skips = value  # none in pickles of earlier versions
         order = None if parameters is None else OrderParameters(*parameters)
-        return cls(epoch, position, tuple(stop_of(*stop) for stop in stops), order, taken, version)
+        stopped = tuple(stop_of(*stop) for stop in stops)
+        return cls(epoch, position, stopped, order, taken, version, ranges_of(skips[0] if skips else ()))
 
     @property
     def fresh(self) -> bool:
         """Whether this is the beginning of an epoch."""
         return not (self.position or self.stops or self.taken)
+
+    def left_of(self, samples: int) -> Remaining:
+        """What is left of its epoch, which has so many samples."""
+        skips = ranges_in_epoch(self.skips, self.epoch, samples)
+        return Remaining(samples, position=self.position, stops=self.stops, skips=skips)
 
 
 def stop_of(world_size: object, tail: Any, taken: Sequence[object]) -> Stop:
@@ -135,6 +149,9 @@ def make_state(content: Content, settings: StreamOptions, resume_point: ResumePo
         **{name: getattr(resume_point.parameters, name, None) for name in _PARAMETERS},
         "tail": settings.effective_tail,
     }
+    skips = joined_ranges(settings.skip, resume_point.skips)
+    if skips:
+        state["skip"] = [[list(begin), list(end)] for begin, end in skips]
     return state | moving_entries(content, resume_point)
 
 
@@ -197,7 +214,7 @@ def parse_state(state: Any, content: Content, settings: StreamOptions) -> Resume
         raise UsageError(f"not the state of a data set: it has no {missing[0]!r}", hint=_CHECK)
     _check_version(state)
     with reading():
-        resume_point = _begin_of(state)
+        resume_point = begin_of(state)
     _check_identity(state, content, settings)
     if content.schedule is not None:
         with reading():
@@ -205,8 +222,11 @@ def parse_state(state: Any, content: Content, settings: StreamOptions) -> Resume
     if resume_point.position and resume_point.parameters is None:
         raise UsageError("the state has a position, but not the parameters of its order", hint=_CHECK)
     with reading():
-        _check_inside(resume_point, state, content)
-    return resume_point
+        left = _check_inside(resume_point, state, content)
+    added = uncovered(settings.skip, resume_point.skips)
+    if added:
+        _check_to_come(added, resume_point.epoch, left, state, content)
+    return replace(resume_point, skips=joined_ranges(settings.skip, resume_point.skips))
 
 
 def check_entries(state: Mapping[str, Any]) -> None:
@@ -220,7 +240,8 @@ def check_entries(state: Mapping[str, Any]) -> None:
             raise ValueError(f"{name} is {_shown(state[name])}")
 
 
-def _begin_of(state: Mapping[str, Any]) -> ResumePoint:
+def begin_of(state: Mapping[str, Any]) -> ResumePoint:
+    """Where to go on, as a state says, of whatever data; `reading` says what is wrong with it."""
     check_entries(state)
     values = {name: integer(name, state[name]) for name in _PARAMETERS if state.get(name) is not None}
     if values and len(values) < len(_PARAMETERS):
@@ -230,10 +251,11 @@ def _begin_of(state: Mapping[str, Any]) -> ResumePoint:
             raise ValueError(f"{name} must be at least 1, and lanes at most {_MOST_LANES}, got {value}")
     version = state["order_version"]
     parameters = OrderParameters(**values, version=version) if values else None
-    return ResumePoint(state["epoch"], state["position"], stops_of(state), parameters, state.get("taken") or 0, version)
+    stops, skips, taken = stops_of(state), ranges_of(state.get("skip", ())), state.get("taken") or 0
+    return ResumePoint(state["epoch"], state["position"], stops, parameters, taken, version, skips)
 
 
-def _check_inside(resume_point: ResumePoint, state: Mapping[str, Any], content: Content) -> None:
+def _check_inside(resume_point: ResumePoint, state: Mapping[str, Any], content: Content) -> Remaining:
     """Refuse what lies beyond the epoch: it would be read as one of which nothing is left."""
     samples = content.samples if resume_point.parameters is None else content.dealt_samples(resume_point.parameters)
     if state.get("samples", content.samples) != content.samples:
@@ -244,7 +266,44 @@ def _check_inside(resume_point: ResumePoint, state: Mapping[str, Any], content: 
         raise ValueError(f"taken is {resume_point.taken} in an epoch of {samples} samples")
     if resume_point.epoch >= 1 << 32:
         raise ValueError(f"epoch is {resume_point.epoch}")
-    Remaining(samples, position=resume_point.position, stops=resume_point.stops)
+    check_ranges(resume_point.skips, content)
+    return resume_point.left_of(samples)
+
+
+def check_ranges(ranges: Sequence[PlaceRange], content: Content) -> None:
+    """Refuse ranges with places that no epoch has.
+
+    Raises:
+        UsageError: Names the place.
+    """
+    for epoch, position in chain(*ranges):
+        if position > content.samples or (content.endless and epoch):
+            size = "one epoch without end" if content.endless else f"epochs of {content.samples:,} samples"
+            raise UsageError(
+                f"skip names position {position:,} of epoch {epoch}, and there are {size}",
+                url=content.url,
+                hint="epochs and positions are those of state_dict(); ss.positions counts them from a state",
+            )
+
+
+def _check_to_come(
+    added: Sequence[PlaceRange], epoch: int, left: Remaining, state: Mapping[str, Any], content: Content
+) -> None:
+    """Refuse to skip what the run has handed out: nobody can take it back."""
+    (begin, end), reached = added[0], (epoch, left.reached)
+    if "worker" in state:
+        raise UsageError(
+            f"skip has a range that this state of one worker of a StatefulDataLoader does not know: {begin} to {end}",
+            url=content.url,
+            hint="convert the whole state: ss.convert_state(state) makes one that goes with skip",
+        )
+    if begin < reached:
+        raise UsageError(
+            f"skip begins at position {begin[1]:,} of epoch {begin[0]}, but the run has already come to position "
+            f"{reached[1]:,} of epoch {reached[0]}",
+            url=content.url,
+            hint="load a state from before that place, or begin the range behind it",
+        )
 
 
 def _check_version(state: Mapping[str, Any]) -> None:
