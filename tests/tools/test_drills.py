@@ -21,6 +21,10 @@ SHORT = {
     "kills, training": ("kills", "--writers", "0", "--trainings", "3"),
     "limits": ("limits", "--only", "few_files,long_names"),
     "outages": ("outages", "--only", "expired,deleted"),
+    "pack_documents": (
+        "pack_documents",
+        *("--documents", "20000", "--longest", "300000", "--workers", "1,2", "--killed-after", "3"),
+    ),
     "soak": ("soak", "--minutes", "1.5", "--phase", "15"),
 }
 

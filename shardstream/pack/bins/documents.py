@@ -24,6 +24,14 @@ from shardstream.shards.fields import FieldType
 _KEPT = ("str", "json")
 
 
+def _holds(dtype: str, numbers: NDArray[Any]) -> bool:
+    """Whether an unsigned dtype holds numbers, as far as is plain."""
+    if np.can_cast(numbers.dtype, dtype):
+        return True
+    least, most = numbers.min(initial=0), numbers.max(initial=0)
+    return bool(numbers.dtype.kind in "iu" and least >= 0 and most <= np.iinfo(dtype).max)
+
+
 class Document(NamedTuple):
     """A document as it goes into bins.
 
@@ -106,9 +114,10 @@ class DocumentEncoder:
         self, ids: NDArray[Any], loss: NDArray[np.bool_] | None
     ) -> tuple[NDArray[Any], NDArray[np.bool_] | None]:
         """With the tokens that are put before and behind each document; its end is learned as its last token is."""
-        before, behind = (
-            np.array([] if token is None else [token], ids.dtype) for token in (self.binning.bos, self.binning.eos)
-        )
+        bounds = self.binning.bos, self.binning.eos
+        if bounds == (None, None):
+            return ids, loss
+        before, behind = (np.array([] if token is None else [token], ids.dtype) for token in bounds)
         if loss is not None:
             loss = np.concatenate((before != before, loss, np.full(len(behind), loss[-1])))
         return np.concatenate((before, ids, behind)), loss
@@ -133,6 +142,8 @@ class DocumentEncoder:
         return numbers.astype(bool)
 
     def _numbers(self, name: str, value: object, dtype: str) -> NDArray[Any]:
+        if isinstance(value, np.ndarray) and value.ndim == 1 and _holds(dtype, value):  # as most are
+            return value.astype(dtype, copy=False)
         kind = FieldType.parse(f"values:{dtype}")
         try:
             found = fitted(kind, value)
