@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator
+from operator import length_hint
 from typing import Any
 
 from shardstream.errors import UsageError
@@ -27,8 +28,8 @@ def progress(loader: Loader | DevicePrefetcher, bar: Any = None) -> Iterator[tup
 
     Yields:
         The event and the batch. ``event.done`` of ``event.total`` batches (single samples, where the loader has no
-        batch size) with this one; ``event.detail`` has ``epoch``, ``kept`` (what was done before the resume),
-        ``samples_per_second`` and ``wait_share`` of the last second.
+        batch size) with this one, 0 being the total of what has no end; ``event.detail`` has ``epoch``, ``kept`` (what
+        was done before the resume), ``samples_per_second`` and ``wait_share`` of the last second.
 
     Raises:
         UsageError: Another kind of loader or bar.
@@ -50,7 +51,7 @@ def _events(
     loader: Loader | DevicePrefetcher, own: Loader, draw: Callable[[ProgressEvent], object]
 ) -> Iterator[tuple[ProgressEvent, Any]]:
     stats, epoch = own.stats, own.epoch
-    batches, kept, total = iter(loader), own.done_before, len(own)
+    batches, kept, total = iter(loader), own.done_before, length_hint(own)  # 0: without end
     unit = "samples" if own.single else "batches"
     snapshot, due, rates = stats.as_dict(), time.monotonic() + _RATES_S, stats.since({})
     for number, batch in enumerate(batches, 1):
@@ -88,7 +89,7 @@ class _RichTask:
 
     def draw(self, event: ProgressEvent) -> None:
         if self._task is None:
-            self._task = self._bar.add_task(event.phase, total=event.total, completed=event.detail["kept"])
+            self._task = self._bar.add_task(event.phase, total=event.total or None, completed=event.detail["kept"])
         self._bar.update(self._task, completed=event.done, description=f"{event.phase}: {_rates(event)}")
 
 
@@ -102,7 +103,8 @@ class _TqdmEpoch:
     def draw(self, event: ProgressEvent) -> None:
         bar = self._bar
         if not self._begun:
-            bar.reset(total=event.total)
+            bar.reset()
+            bar.total = event.total or None  # which `reset` would not forget
             bar.set_description(event.phase, refresh=False)
             bar.initial = bar.n = bar.last_print_n = event.detail["kept"]  # or its rate counts what an earlier run did
             self._begun = True

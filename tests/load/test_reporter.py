@@ -168,6 +168,22 @@ def test_tqdm_draws(folder: Path) -> None:
     assert "samples/s, waits " in screen.getvalue()
 
 
+def test_a_run_without_end_has_no_total(folder: Path) -> None:
+    tqdm = pytest.importorskip("tqdm")
+    schedule = [(0, {"a": 1, "b": 1}), (500, {"a": 1, "b": 0})]
+    mixture = ss.Mixture({"a": data(folder), "b": data(folder)}, schedule=schedule, batch_size=10)
+    loader, screen = ss.Loader(mixture, num_workers=0), io.StringIO()
+    with Progress(console=Console(file=io.StringIO())) as drawn, tqdm.tqdm(file=screen) as bar:
+        for first, one in ((0, bar), (4, drawn)):
+            events = [event for _, (event, _) in zip(range(4), ss.progress(loader, one), strict=False)]
+            assert [(event.done, event.total, event.kept) for event in events] == [
+                (first + n, 0, first) for n in (1, 2, 3, 4)
+            ]
+            loader.load_state_dict(loader.state_dict())
+        assert (bar.n, bar.total) == (4, None)
+        assert [(task.completed, task.total) for task in drawn.tasks] == [(8, None)]
+
+
 def test_progress_refuses_what_it_cannot_use(folder: Path) -> None:
     with pytest.raises(UsageError, match="needs a Loader, got list"):
         ss.progress([])  # type: ignore[arg-type]  # that is what is refused

@@ -23,6 +23,9 @@ from bench.harness import Contender, measure_alone
 from bench.peers import bare_streaming
 from bench.race.stores import write_litdata, write_streaming
 from bench.report import MISSED, Outcome, circumstances, markdown, provenance
+from bench.stream.records import send
+from bench.stream.servers import BUCKET, options, s3, slowed
+from bench.stream.study import BARE
 
 ROUNDS = 3
 SIZE, BINS, VOCABULARY = 8192, 2000, 50_000
@@ -63,6 +66,9 @@ BARS = (
     Bar("ours, ids and labels", "MDS", 2.0, 8),
 )
 LEAST_OF_TOKENIZER = 0.85
+STREAMED = 1 << 16  # bins, of 16 kB
+LATENCY = 50  # milliseconds
+LEAST_OF_GET = 0.9
 
 
 def run(document: Path, rounds: int) -> Outcome:
@@ -72,12 +78,19 @@ def run(document: Path, rounds: int) -> Outcome:
     contenders = [Contender(f"{rows}", "bench.text:reading", {"place": place, "rows": rows}) for rows in ROWS]
     if find_spec("tokenizers") is not None:
         contenders.append(Contender("texts", "bench.text:tokenizing", {}))
-    figures, busy = measure_alone(contenders, rounds)
+    with s3() as url, slowed(url, 1e-3 * LATENCY) as slow:
+        send(_stored_bins(), url, "bins")
+        to = {"endpoint": slow.url, "count": STREAMED}
+        for size, at_once in BARE:
+            reads = {**to, "size": size << 20, "at_once": at_once, "prefix": "bins/", "suffix": ".rec"}
+            contenders.append(Contender(f"bare {size} {at_once}", "bench.stream.bare:get", reads))
+        contenders.append(Contender("streamed", "bench.text:streaming", to))
+        figures, busy = measure_alone(contenders, rounds)
     lines, missed = _lines(figures)
     origin = provenance(
         where, f"tools/bench/run text --rounds {rounds}", busy, f"some {BINS:,} bins of {SIZE:,} tokens"
     )
-    verdict = f"\n- Bars: {MISSED if missed else 'reached'}.\n{_texts(figures)}\n"
+    verdict = f"\n- Bars: {MISSED if missed else 'reached'}.\n{_streamed(figures)}\n{_texts(figures)}\n"
     text = "\n".join([TEXT, markdown(lines), verdict, origin])
     return Outcome("text", document, text, missed, {**where, "rounds": figures})
 
@@ -98,6 +111,20 @@ def _lines(figures: dict[str, list[dict[str, float]]]) -> tuple[list[list[str]],
             rate = median(one[who] for one in found)
             lines.append([f"{rows * SIZE:,}", who, f"{rate:,.0f}", f"{beside:.2f} ×", "; ".join(bars)])
     return lines, missed
+
+
+def _streamed(figures: dict[str, list[dict[str, float]]]) -> str:
+    bare = max(
+        (figures[f"bare {size} {at_once}"] for size, at_once in BARE),
+        key=lambda found: median(one["MB/s"] for one in found),
+    )
+    share = median(one["MB/s"] / other["MB/s"] for one, other in zip(figures["streamed"], bare, strict=True))
+    rate = median(one["MB/s"] for one in figures["streamed"])
+    reached = "" if share >= LEAST_OF_GET else f"; {MISSED}"
+    return (
+        f"- From S3 at {LATENCY} ms, {WORKERS} workers, {STREAMED:,} bins: {rate:,.0f} MB/s, {share:.2f} × a bare GET "
+        f"of the same objects in as many processes (bar {LEAST_OF_GET:g}{reached})."
+    )
 
 
 def _texts(figures: dict[str, list[dict[str, float]]]) -> str:
@@ -256,6 +283,35 @@ def _mds(place: Path, rows: int) -> int:
     clean_stale_shared_memory()
     dataset = StreamingDataset(local=str(place), shuffle=True, batch_size=rows, num_canonical_nodes=1)
     return sum(1 for _ in DataLoader(dataset, batch_size=rows, drop_last=True))
+
+
+def _stored_bins() -> Path:
+    """Bins for a store, a document each, in shards of 67 MB."""
+    import shardstream as ss
+
+    folder = HOME / "text" / "streamed"
+    if not (folder / "dataset.json").exists():
+        tokens = np.random.default_rng(2).integers(0, VOCABULARY, 2 * SIZE, dtype=np.uint16)
+        documents = ({"ids": tokens[number % SIZE :][:SIZE]} for number in range(STREAMED))
+        how: dict[str, Any] = {"token_dtype": "uint16", "format": "record", "shard_size": 67_000_000}
+        ss.pack(documents, folder, bins=SIZE, workers=0, **how)
+    return folder
+
+
+def streaming(endpoint: str, count: int) -> dict[str, Any]:
+    """Megabytes of tokens a second of an epoch from a store, by workers that have read one before."""
+    import shardstream as ss
+
+    fields = {"text": ss.decode.Packed(outputs=OUTPUTS[:2])}
+    url, access = f"s3://{BUCKET}/bins", options(endpoint)
+    dataset = ss.ShardDataset(url, storage_options=access, fields=fields, batch_size=ROWS[0], shuffle=True)
+    loader = ss.Loader(dataset, num_workers=WORKERS)
+    for _ in range(2):
+        begun = time.perf_counter()
+        rows = sum(len(batch["ids"]) for batch in loader)
+    if rows != count:
+        raise ValueError(f"{rows} bins were delivered")
+    return {"figures": {"MB/s": rows * SIZE * 2 / 1e6 / (time.perf_counter() - begun)}, "delivered": {}}
 
 
 def tokenizing() -> dict[str, Any]:
