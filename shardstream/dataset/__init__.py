@@ -13,6 +13,7 @@ Every verb reads through this room: `open_dataset` opens, `DatasetRows` reads ro
 ``conditions``    what ``where=`` says: values, comparisons, callables, keys
 ``row_set``       ``RowSet``: some rows of each shard, a bit a row
 ``weights``       weights of samples as integers
+``costs``         batches of samples that cost about the same together
 ``drawn_rows``    ``DrawnRows``: the rows of a shard that draws by weight find
 ``indexes``       ``OpenShards``: the shards whose index is at hand, bounded in number
 ``rows``          ``RowReader``: stored values by (shard, row) -> ``RowBatch``

@@ -115,7 +115,10 @@ class OpenShards:
         if len(self._seen) > _SEEN:
             self._seen.popitem(last=False)
         source, shard = key
-        found = self._open[key] = replace(opened, rows=self._sources[source].rows(shard, opened.index))
+        origin, index = self._sources[source], opened.index
+        batches = origin.batches(shard, index)
+        rows = origin.rows(shard, index) if batches is None else batches.rows
+        found = self._open[key] = replace(opened, rows=rows, batches=batches)
         if len(self._open) > OPEN_INDEXES:
             self._open.popitem(last=False)
         return found

@@ -406,7 +406,7 @@ class ReadAhead:
     def _unit(
         self, key: tuple[int, ...], planned: _Planned, opened: OpenShard, rows: Integers, fields: Sequence[str]
     ) -> _Unit:
-        reads = opened.reads(opened.stored_rows(rows), fields, order=planned.number)
+        reads = opened.reads(opened.counted_rows(rows), fields, order=planned.number)
         cached = _in_cache(opened.shard.store, reads)
         in_place = cached is not None and self._bytes_of(reads) > _SMALL * len(rows)
         if in_place:

@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from shardstream.dataset.costs import ShardBatches
 from shardstream.dataset.drawn_rows import DrawnRows
 from shardstream.errors import ChangedError, DataError, StorageError
 from shardstream.shards.framing import FieldValues, Framing, too_large
@@ -69,12 +70,14 @@ class OpenShard:
         shard: Where its bytes are.
         rows: The rows that the view's rows are; a number where they just begin later. Or the rows that draws find:
             what is said of rows of the view then speaks of places of draws.
+        batches: Batches by cost, where an order counts these; ``rows`` are theirs then, one batch after another.
     """
 
     index: ShardIndex
     framing: Framing
     shard: Shard
-    rows: NDArray[np.int64] | int | DrawnRows = 0
+    rows: NDArray[Any] | int | DrawnRows = 0
+    batches: ShardBatches | None = None
 
     @property
     def at_hand(self) -> bool:
@@ -85,10 +88,14 @@ class OpenShard:
         """The rows of the shard that these rows of the view are."""
         if isinstance(self.rows, DrawnRows):
             return self.rows.find(rows)
-        return rows + self.rows if isinstance(self.rows, int) else self.rows[rows]
+        return rows + self.rows if isinstance(self.rows, int) else self.rows[rows].astype(np.int64, copy=False)
+
+    def counted_rows(self, numbers: NDArray[np.int64]) -> NDArray[np.int64]:
+        """The rows of the shard that belong to what an order counts: rows of the view, or batches by cost."""
+        return self.stored_rows(numbers if self.batches is None else self.batches.members(numbers)[0])
 
     def between(self, first: int, last: int) -> NDArray[np.int64]:
-        """The rows of the view from one on, before another."""
+        """Of what an order counts, from one on, before another."""
         return np.arange(first, last, self.rows.spacing if isinstance(self.rows, DrawnRows) else 1)
 
     def present(self, fields: Sequence[str]) -> list[str]:
@@ -100,7 +107,7 @@ class OpenShard:
         return any(self.index.columns[name].type.kind != "scalar" for name in self.present(fields))
 
     def mean_bytes(self, fields: Sequence[str]) -> float | None:
-        """Mean stored bytes of these fields of a sample, besides the index; ``None`` where it does not say."""
+        """Mean stored bytes of these fields of what an order counts, besides the index; ``None``: it does not say."""
         total = 0
         for column in (self.index.columns[name] for name in self.present(fields)):
             if (sizes := column.sizes) is not None:
@@ -109,7 +116,7 @@ class OpenShard:
                 total += column.type.width * self.index.samples
             elif column.type.kind == "payload":
                 return None
-        return total / max(self.index.samples, 1)
+        return total / max(self.index.samples if self.batches is None else len(self.batches.ends), 1)
 
     def plan(self, rows: NDArray[np.int64], fields: Sequence[str]) -> list[Request]:
         """The byte ranges of these fields of these stored rows."""

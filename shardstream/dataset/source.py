@@ -13,6 +13,7 @@ import xxhash
 from numpy.typing import NDArray
 
 from shardstream.dataset.conditions import Filter
+from shardstream.dataset.costs import Costs, CostSpec, ShardBatches, count_batches, shard_batches
 from shardstream.dataset.drawn_rows import DrawnRows
 from shardstream.dataset.numbering import Numbering
 from shardstream.dataset.opened import OpenedDataset
@@ -57,6 +58,7 @@ class DatasetSource:
         excluded: The stored rows that are treated as damaged, whatever the view; ``None`` for none.
         weights: How samples are weighted that are drawn by weight; ``None``: each comes once.
         draws: The draws, where samples are drawn by weight.
+        costs: Batches by cost, where an order counts these; ``None``: it counts samples.
 
     Args:
         datasets: The data sets; several are streamed as one, in this order.
@@ -85,6 +87,7 @@ class DatasetSource:
         self.weights: WeightSpec | None = None
         self._draws: int | None = None
         self.draws: WeightedDraws | None = None
+        self.costs: Costs | None = None
         self.datasets = tuple(datasets)
         self.manifests = tuple(one.manifest for one in datasets)
         self.spec = spec
@@ -153,10 +156,50 @@ class DatasetSource:
         self.fingerprint = digest([self._identity(), "weights", self._weighing.digest, self.draws.samples])
 
     def _weighed_as(self, other: DatasetSource, *, earlier: bool = False) -> DatasetSource:
-        """This, which is another view of the same samples, weighted as that one is."""
+        """This, another view of the same samples, weighted as that one is, or with batches by the same cost."""
         if other.weights is not None:
             self._weigh(other.weights, other._draws, None, earlier=earlier)
+        if other.costs is not None:
+            self._cost(other.costs.spec, None)
         return self
+
+    def batched(self, spec: CostSpec | None) -> DatasetSource:
+        """The same in batches by cost; ``None``: as samples.
+
+        Raises:
+            FieldError: The costs ask for what is not there.
+            UsageError: Samples are drawn by weight.
+            DataError, StorageError: An index cannot be read.
+        """
+        if spec == (None if self.costs is None else self.costs.spec):
+            return self
+        copy = self._copy()
+        copy.costs = None
+        if spec is None:
+            copy.fingerprint = copy._identity()  # weights and costs exclude each other
+        else:
+            copy._cost(spec, None)
+        return copy
+
+    def _cost(self, spec: CostSpec, known: Costs | None) -> None:
+        """Have batches by cost; ``known`` is what was found of them before."""
+        if self.weights is not None:
+            raise UsageError(
+                "batches by cost are of each sample once, and weights= draws some more often", url=self.url
+            )
+        self.check_fields([spec.field])
+        self.costs = known or count_batches(spec, self.manifests, self.counts, self._viewed)
+        self.fingerprint = digest([self._identity(), "batches", self.costs.digest, spec.budget])
+
+    @property
+    def position_counts(self) -> NDArray[np.int64]:
+        """What an order counts of each shard: samples of the view, or batches by cost: int64 (shards,)."""
+        return self.counts.astype(np.int64) if self.costs is None else self.costs.words.words[: self.shards]
+
+    @property
+    def positions(self) -> int:
+        """What an order counts of all shards."""
+        return self.samples if self.costs is None else int(self.position_counts.sum())
 
     def _viewed(self, shard: int) -> ViewedShard:
         index = self._index(shard)
@@ -171,6 +214,11 @@ class DatasetSource:
     def mean_bytes(self) -> float:
         """Mean bytes a sample, stored; of what is compressed as a whole, inflated."""
         return sum(one.shown_bytes for one in self.manifests) / max(sum(one.samples for one in self.manifests), 1)
+
+    @property
+    def position_bytes(self) -> float:
+        """The same of what an order counts."""
+        return self.mean_bytes * self.samples / max(self.positions, 1) if self.costs is not None else self.mean_bytes
 
     @property
     def largest_block(self) -> int:
@@ -333,6 +381,26 @@ class DatasetSource:
         begin, end = self._weighing.begins[shard : shard + 2].tolist()
         return DrawnRows(viewed, self._weighing.whole, self.draws, shard, begin, end)
 
+    def batches(self, shard: int, index: ShardIndex) -> ShardBatches | None:
+        """The batches by cost of an open shard.
+
+        Raises:
+            FormatError: It has others than when the data set was opened.
+        """
+        if self.costs is None or not self.counts[shard]:
+            return None
+        viewed = ViewedShard(index, int(self.counts[shard]), self._viewed_rows(shard, index))
+        found = shard_batches(viewed, self.costs.spec)
+        if len(found.ends) != self.costs.words.words[shard]:
+            raise FormatError(
+                "the costs of the shard's samples are others than when the data set was opened",
+                url=index.url or None,
+                shard=index.path,
+                field=self.costs.spec.field,
+                hint="open the data set anew",
+            )
+        return found
+
     def _viewed_rows(self, shard: int, index: ShardIndex) -> NDArray[np.int64] | int:
         if self._chosen is not None:
             return self._chosen.rows.rows(shard)
@@ -356,6 +424,7 @@ class DatasetSource:
             "chosen": None if self._chosen is None else (self._chosen.rows.memory, self._chosen.texts),
             "excluded": None if self.excluded is None else self.excluded.memory,
             "weights": None if self.weights is None else (self.weights, self._draws, self._weighing),
+            "costs": self.costs,
         }
 
     def __setstate__(self, state: dict[str, Any]) -> None:
@@ -369,6 +438,8 @@ class DatasetSource:
         self._load(state["datasets"], state["spec"], state["verify"], state["filtered"], chosen)
         if state["weights"] is not None:
             self._weigh(*state["weights"])
+        if state["costs"] is not None:
+            self._cost(state["costs"].spec, state["costs"])
         if self.fingerprint != state["fingerprint"]:
             raise FormatError(
                 "the data set was replaced by another one since this object was made",

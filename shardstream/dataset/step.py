@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NamedTuple, Protocol
 
 import numpy as np
@@ -46,6 +46,30 @@ class Step:
         valid = None if self.valid is None else self.valid[slots]
         sources = None if self.sources is None else self.sources[slots]
         return Step(self.epoch, self.positions[slots], self.shards[slots], self.rows[slots], valid, sources)
+
+    def of_members(self, rows: NDArray[np.int64], counts: NDArray[np.int64]) -> Step:
+        """The samples of batches by cost, as a step of these.
+
+        Args:
+            rows: Their rows, batch by batch: int64 (n,).
+            counts: How many each batch has: int64 (b,).
+        """
+        spread = self.only(np.repeat(np.arange(len(counts)), counts))
+        return replace(spread, positions=member_positions(self.positions, counts), rows=rows)
+
+
+_MEMBER = 44  # bits of a position
+
+
+def member_positions(positions: NDArray[np.int64], counts: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Numbers that tell the samples of batches apart where positions count batches; what is random is drawn by them.
+
+    Args:
+        positions: Of the batches: int64 (b,).
+        counts: How many samples each has: int64 (b,).
+    """
+    inside = np.arange(int(counts.sum())) - np.repeat(np.cumsum(counts) - counts, counts)
+    return np.repeat(positions, counts) | inside << _MEMBER
 
 
 class StepWindows(NamedTuple):

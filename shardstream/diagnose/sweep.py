@@ -162,7 +162,12 @@ class _Sweep:
         if not stream.samples:
             raise UsageError("the data set has no samples", url=stream.manifest.url, hint="pack some")
         self.specs = specs_of(stream.manifest.fields, fields, crop, decode)
-        self.batch = min(stream.replace().batch_size or 128, stream.samples)
+        size = stream.batch_size or 128
+        if not isinstance(size, int):
+            raise UsageError(
+                f"other batch sizes are tried around a number of samples, got {size}", hint="batch_size=128"
+            )
+        self.batch = min(size, stream.samples)
         self.stream = stream.replace(fields=self.specs, batch_size=self.batch)
         self.crop = crop if self.stream.decodes_images else None
         self.opening: dict[str, Any] = {name: dataset[name] for name in Opening.__annotations__ if name in dataset}
@@ -260,7 +265,7 @@ class _Sweep:
 
     def _compared(self, name: str, before: ShardDataset, after: ShardDataset, note: str) -> Change:
         self._told(name)
-        batch = before.batch_size or 1
+        batch = self.batch if before.batch_size else 1
         batches = max(1, min(self.samples, round(self.rate * self.seconds)) // batch)
         pairs = [
             [self._run(stream, 0, math.inf, batches=batches).samples_per_second for stream in (before, after)]

@@ -108,8 +108,8 @@ class ConsumerPosition(Announced):
         size = self.run.batch_size
         if size is None:
             return None
-        values = self.run.positions(item.before // size)
-        slots = item.counted[-1].slots
+        batch = item.counted[-1]
+        values, slots = self.run.positions(item.before // size, batch.members), batch.slots
         epoch = self.run.resume_point.epoch
         drawn = words(1, seed=seed, domain=Domain.BATCH, epoch=epoch, b=ALL_RANKS)
         return Positions(int(drawn[0]), values if slots is None else values[slots])

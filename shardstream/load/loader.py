@@ -66,7 +66,7 @@ class Loader(ForFrameworks, DataLoader[Any]):
         num_workers: Worker processes; 0 works in this process. Default ``"auto"``: a processor each, of those that this
             process may use, divided by the ranks of this machine; one is left for training, and the number is rounded
             down to 1, 2, 4 or 8, under which batches are the same: the order is that of any other machine.
-        batch_size: Samples a batch; replaces that of the data set. Default: the data set's own.
+        batch_size: Samples a batch, or what they may cost; replaces that of the data set. Default: the data set's own.
         collate_fn: Called in the worker with the list of samples of a batch, in place of our own batching; with single
             samples, with each of them. Default: slabs, as `ShardDataset` describes.
         persistent_workers: Keep workers from epoch to epoch, so that there is no pause between them. Default: true
@@ -99,7 +99,7 @@ class Loader(ForFrameworks, DataLoader[Any]):
         dataset: Stream,
         *,
         num_workers: int | Literal["auto"] = "auto",
-        batch_size: int | None = None,
+        batch_size: int | Mapping[str, float] | None = None,
         collate_fn: Callable[[Any], Any] | None = None,
         persistent_workers: bool | None = None,
         stall: float | None = None,

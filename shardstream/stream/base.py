@@ -79,9 +79,10 @@ class Stream(IterableDataset[Any]):
         return self._content.fingerprint
 
     @property
-    def batch_size(self) -> int | None:
-        """Samples a batch, ``None`` for single samples."""
-        return self._settings.batch_size
+    def batch_size(self) -> int | Mapping[str, float] | None:
+        """Samples a batch, or what it may cost by field; ``None`` for single samples."""
+        by_cost = self._content.by_cost
+        return self._settings.batch_size if by_cost is None else by_cost.given
 
     @property
     def drops_samples(self) -> bool:
@@ -304,7 +305,7 @@ class Stream(IterableDataset[Any]):
         """The same for one loader: it says where iterations begin, and counts by itself what was consumed."""
         copy = self.replace(**changes)
         copy._assignment = Assignment(
-            num_workers, workers_stay=workers_stay, samples=copy._settings.step_samples, content=copy._content
+            num_workers, workers_stay=workers_stay, samples=copy._content.listed(copy._settings), content=copy._content
         )
         return copy
 
@@ -477,7 +478,7 @@ class Stream(IterableDataset[Any]):
         shared = SharedEpochState.of_plain(*plain["epoch"])
         made._start(Content.of_plain(plain["content"]), StreamOptions(**plain["settings"]), shared)
         if plain["assignment"] is not None:
-            samples, content = made._settings.step_samples, made._content
+            samples, content = made._content.listed(made._settings), made._content
             made._assignment = Assignment.of_plain(plain["assignment"], samples=samples, content=content)
         made.__dict__.update(plain["own"])
         return made

@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Self
 
 from shardstream.dataset.conditions import Filter, Keys, Where
+from shardstream.dataset.costs import CostSpec
 from shardstream.dataset.opening import Versions, open_datasets
 from shardstream.dataset.source import DatasetSource
 from shardstream.dataset.view import Split, ViewSpec
@@ -57,7 +58,10 @@ class ShardDataset(Stream):
             decoder of `shardstream.decode`, a callable, a numpy type for numbers (``{"cls": np.int64}``), or a list of
             these applied in turn. A tuple of names stands for all that one ``decode.Call`` returns. Default: every
             field by its type. Only what is asked for is read; labels and other numbers come from the index alone.
-        batch_size: Samples a batch on each rank. Default ``None``: single samples.
+        batch_size: Samples a batch on each rank; or ``{"seconds": 120}``, what they may cost together by a stored
+            number, or by how many numbers a field of ``values:DTYPE`` has: batches of any number of samples that cost
+            about the same, no sample being cut or left out. Position, state and ``len`` count batches then. Costs one
+            scan of the indexes, when this is made. See ``docs/costs.md``. Default ``None``: single samples.
         shuffle: Whether to shuffle, differently each epoch. Default: the stored order, whatever the ranks and workers.
         seed: Of the order and of everything random in decoding and transforms. Default 0.
 
@@ -177,7 +181,7 @@ class ShardDataset(Stream):
         url: PathOrUrl | Sequence[PathOrUrl],
         *,
         fields: Fields = None,
-        batch_size: int | None = None,
+        batch_size: int | Mapping[str, float] | None = None,
         shuffle: bool = False,
         seed: int = 0,
         # Which samples, and what is made of each.
@@ -217,8 +221,9 @@ class ShardDataset(Stream):
         chunk: int | None = None,
         window: int | None = None,
     ) -> None:
+        by_cost, size = _sized(batch_size)
         settings = StreamOptions(
-            batch_size=batch_size,
+            batch_size=size,
             shuffle=shuffle,
             seed=seed,
             tail=tail,
@@ -261,6 +266,7 @@ class ShardDataset(Stream):
             source = narrowed(source, where)
         if weights is not None:
             source = source.weighted(WeightSpec.of(weights), epoch_size)
+        source = _by_cost(source, by_cost, epoch_size)
         self._start(Content((ContentPart.of(source, options),), epoch_size=epoch_size), settings)
 
     @property
@@ -291,7 +297,7 @@ class ShardDataset(Stream):
     def __repr__(self) -> str:
         source, settings = self._source, self._settings
         order = f"shuffled with seed {settings.seed}" if settings.shuffle else "in stored order"
-        unit = f"batches of {settings.batch_size}" if settings.batch_size else "single samples"
+        unit = f"batches of {self._content.by_cost or settings.batch_size}" if settings.batch_size else "single samples"
         size = f"{plural(source.samples, 'sample')} in {plural(source.shards, 'shard')}"
         view = f" ({source})" if str(source) else ""
         view += "" if source.weights is None else f", {source.weights}"
@@ -312,6 +318,10 @@ class ShardDataset(Stream):
             part = ContentPart.of(part.source, dataclasses.replace(part.options, **options))
         size = changes.pop("epoch_size", self._content.epoch_size)
         check_positive("epoch_size", size)
+        by_cost = self._content.by_cost
+        if "batch_size" in changes:
+            by_cost, changes["batch_size"] = _sized(changes["batch_size"])
+        part = ContentPart.of(_by_cost(part.source, by_cost, size), part.options)
         if part.source.weights is not None:
             part = ContentPart.of(part.source.drawing(size), part.options)
         content = dataclasses.replace(self._content, parts=(part,), epoch_size=size)
@@ -460,6 +470,21 @@ class ShardDataset(Stream):
         if count is None:
             raise UsageError("choose needs a number of samples", hint="for example choose(10_000)")
         return self.replace(epoch_size=count)
+
+
+def _sized(batch_size: Any) -> tuple[CostSpec | None, int | None]:
+    """What a batch may cost, where it is not a number of samples; and how many positions of an epoch it is."""
+    return (CostSpec.of(batch_size), 1) if isinstance(batch_size, Mapping) else (None, batch_size)
+
+
+def _by_cost(source: DatasetSource, by_cost: CostSpec | None, epoch_size: int | None) -> DatasetSource:
+    if by_cost is not None and epoch_size is not None:
+        raise UsageError(
+            "epochs of another size count samples, and batches by cost have any number of them",
+            url=source.url,
+            hint="leave out epoch_size, repeat and choose; a loop may end after as many steps as it likes",
+        )
+    return source.batched(by_cost)
 
 
 def _is_name(name: object) -> bool:

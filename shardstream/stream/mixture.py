@@ -283,6 +283,9 @@ def _weighted(sources: Any, *, scheduled: bool = False) -> tuple[list[ShardDatas
             raise UsageError(
                 f"source {name!r} is {type(dataset).__name__}, not a ShardDataset", hint="pass (dataset, weight)"
             )
+        if dataset._content.by_cost is not None:
+            what = f"source {name!r} has batches by cost, which cannot be mixed"
+            raise UsageError(what, hint="give it a batch_size in samples, or none")
         if not dataset.samples:
             raise UsageError(f"source {name!r} has no samples", hint="leave it out, or widen its split= and where=")
         datasets.append(dataset)

@@ -173,7 +173,7 @@ def test_nothing_but_broken_images_leaves_nothing(tmp_path: Path) -> None:
         (tmp_path / f"{i}.jpg").write_bytes(b"no image, but some bytes" * 40)
     (tmp_path / "list.tsv").write_text("".join(f"{i}.jpg\t0\n" for i in range(40)))
     for workers in (0, 2):
-        with pytest.raises(SourceError, match="no file can be read"):
+        with pytest.raises(SourceError, match="no sample can be packed"):
             pack(tmp_path / "list.tsv", tmp_path / "out", shard_size=SMALL, workers=workers)
         assert not tree(tmp_path / "out")
 

@@ -77,6 +77,7 @@ SOURCES: dict[str, Source] = {
     "scheduled": scheduled,
     "scheduled by batches": lambda **shape: scheduled("batches", **shape),
     "skipping": lambda **shape: data("odd", shuffle=True, seed=1, window=4, skip=SKIP, **shape),
+    "by cost": lambda **shape: data("odd", shuffle=True, seed=1, window=4, **shape | {"batch_size": {"id": 900}}),
     "scheduled, skipping": lambda **shape: scheduled(skip=SKIP, **shape),
 }
 
@@ -286,6 +287,10 @@ TAKEN: Mapping[str, Taken] = {
 
 
 LATER: Mapping[str, Mapping[str, Taken]] = {
+    "costs": {
+        "batches by cost": Taken("by cost", lambda source: loaded(source, 9), [(1, 1), (3, 1)]),
+        "batches by cost of two ranks": Taken("by cost", lambda source: loaded(source, 5, world_size=2), [(1, 1)]),
+    },
     "schedules": {
         "inside a ramp": Taken("scheduled", lambda source: loaded(source, 14), [(1, 8), (3, 5)]),
         "a ramp of four ranks": Taken("scheduled", lambda source: loaded(source, 4, world_size=4), [(3, 5)]),

@@ -25,7 +25,7 @@ def read(path: Path) -> dict[str, Any]:
 
 
 FROZEN = {version: read(path_of(version)) for version in ORDER_VERSIONS}
-FROZEN[2] |= read(path_of(2, "schedules")) | read(path_of(2, "skipped"))
+FROZEN[2] |= {name: one for part in ("costs", "schedules", "skipped") for name, one in read(path_of(2, part)).items()}
 NOW = TAKEN | {name: one for named in LATER.values() for name, one in named.items()}
 
 frozen_states = pytest.mark.parametrize(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import pickle
 from pathlib import Path
 from typing import Any
@@ -9,6 +10,8 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from hypothesis import given
+from hypothesis import strategies as st
 
 import shardstream as ss
 from shardstream.errors import UsageError
@@ -67,11 +70,11 @@ def flat(*lengths: int) -> ss.Ragged:
 
 def test_rows_of_anything_that_has_a_dtype() -> None:
     big = np.arange(4, dtype=">i4")
-    for given in (
+    for some in (
         [big[:3], big[::-2], big[:0]],
         [torch.tensor([0, 1, 2], dtype=torch.int32), np.array([3, 1], np.int32), torch.zeros(0, dtype=torch.int32)],
     ):
-        rows = ss.Ragged.of(given)
+        rows = ss.Ragged.of(some)
         assert rows.values.dtype == torch.int32
         assert [row.tolist() for row in rows] == [[0, 1, 2], [3, 1], []]
     same = ss.Ragged.of(torch.arange(6).reshape(2, 3))
@@ -177,3 +180,33 @@ def test_bytes_that_some_samples_lack_travel(tmp_path: Path, workers: int) -> No
     loader = ss.Loader(ss.ShardDataset(tmp_path / "set", batch_size=4), num_workers=workers)
     assert [value for batch in loader for value in batch["raw"]] == [b"12" if i % 3 else None for i in range(8)]
     assert type(next(iter(loader))["raw"][1]) is bytes
+
+
+@given(st.lists(st.integers(0, 12), max_size=9), st.integers(1, 5))
+def test_groups_are_filled_up_least(lengths: list[int], groups: int) -> None:
+    rows = (
+        ss.Ragged.of([torch.arange(one) + 1 for one in lengths])
+        if lengths
+        else ss.Ragged(torch.empty(0), torch.zeros(1, dtype=torch.int64))
+    )
+    found = rows.padded_groups(groups, -1)
+    assert sorted(one for which, _ in found for one in which.tolist()) == list(range(len(lengths)))
+    assert len(found) <= groups
+    for which, tensor in found:
+        assert tensor.shape == (len(which), max(lengths[one] for one in which.tolist()))
+        for one, row in zip(which.tolist(), tensor, strict=True):
+            assert row.tolist() == [*range(1, lengths[one] + 1), *[-1] * (len(row) - lengths[one])]
+    taken = sum(tensor.numel() for _, tensor in found)
+    rising, least = sorted(lengths), 10**9
+    for cuts in itertools.combinations(range(1, len(lengths)), min(groups, max(len(lengths), 1)) - 1):
+        bounds = [0, *cuts, len(lengths)]
+        least = min(least, sum(max(rising[a:b], default=0) * (b - a) for a, b in itertools.pairwise(bounds)))
+    assert taken == (least if lengths else 0)
+
+
+def test_groups_of_rows_of_two_dimensions() -> None:
+    rows = ss.Ragged.of([torch.ones(length, width) for length, width in ((2, 3), (9, 3), (3, 3))])
+    (short, first), (long, second) = rows.padded_groups(2)
+    assert (short.tolist(), list(first.shape), long.tolist(), list(second.shape)) == ([0, 2], [2, 3, 3], [1], [1, 9, 3])
+    with pytest.raises(UsageError, match="groups must be a positive integer, got 0"):
+        rows.padded_groups(0)

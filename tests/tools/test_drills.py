@@ -21,6 +21,7 @@ SHORT = {
     "kills, training": ("kills", "--writers", "0", "--trainings", "3"),
     "limits": ("limits", "--only", "few_files,long_names"),
     "outages": ("outages", "--only", "expired,deleted"),
+    "even_costs": ("even_costs", "--clips", "100000", "--ranks", "4", "--budgets", "120"),
     "pack_documents": (
         "pack_documents",
         *("--documents", "20000", "--longest", "300000", "--workers", "1,2", "--killed-after", "3"),

@@ -103,7 +103,14 @@ class DocumentEncoder:
             return self.texts.tokens(values)
         if self.binning.field not in values:
             raise Unreadable(f"it has no field {self.binning.field!r}, which holds its tokens")
-        return Tokens(values.pop(self.binning.field), values.pop(LOSS, None))
+        given = values.pop(self.binning.field)
+        if isinstance(given, int | float):
+            field, budget = self.binning.field, self.binning.size
+            raise Unreadable(
+                f"field {field!r} is one number, not the tokens of a document; batches of samples that cost so much "
+                f'together are made when they are read: batch_size={{"{field}": {budget}}}'
+            )
+        return Tokens(given, values.pop(LOSS, None))
 
     def _ids(self, given: Any) -> NDArray[Any]:
         if self.texts is not None and self.texts.tokenizer.fits(self.binning.dtype):

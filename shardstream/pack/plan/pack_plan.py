@@ -183,9 +183,9 @@ class PackPlan:
                 hint="return the sample's dict from transform= for those that stay; None drops one",
             )
         return SourceError(
-            f"no file can be read ({one.path}: {one.reason})",
+            f"no sample can be packed ({one.path}: {one.reason})",
             url=self._layout.source.url,
-            hint="relative paths are taken from the folder of the list",
+            hint="mend what it says of that one; relative paths are taken from the folder of the list",
         )
 
     def _receipts(self) -> list[ShardResult]:

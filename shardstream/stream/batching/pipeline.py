@@ -60,6 +60,7 @@ class StepPipeline:
     ) -> None:
         self.content = content
         self._names = settings.names
+        self._by_cost = content.by_cost is not None
         self._status = status
         if status is not None:
             listen(status.awaits)
@@ -192,6 +193,8 @@ class StepPipeline:
         All is said of the image as it is stored, but for the flip: whether left and right of what is seen change.
         """
         decoder = self._decoders[0]
+        if self._by_cost:
+            step = self._of_samples(step)
         rows, _ = decoder.read(step.only(np.array([0])))
         with self._kept():
             context = StepDecoding(decoder, rows, step, decoder.plan.outputs).sample(0)[1]
@@ -204,14 +207,30 @@ class StepPipeline:
     def batch(self, step: Step, *, lists: bool) -> WorkerBatch:
         """A step as a batch, or as a list of those of its samples that can be used."""
         self._clock.begin()
+        counted = len(step.rows)
+        if self._by_cost:
+            step = self._of_samples(step)
         with self._kept(), self._pool.in_charge():
             made = self._samples(step) if lists else self._batch(step)
         self._clock.lap("assemble")
+        if self._by_cost:
+            made.positions, made.members = counted, len(step.rows)
         made.stages = self._clock.seconds
         if self._ahead is not None:
             made.transfers = counters().since(self._counted)
             self._counted = counters().snapshot()
         return made
+
+    def _of_samples(self, step: Step) -> Step:
+        """A step with samples in the place of batches by cost, which its positions count."""
+        places, counts = [], []
+        for shard, number in zip(step.shards.tolist(), step.rows, strict=True):
+            batches = self._shards.open(0, shard).batches
+            assert batches is not None
+            found, having = batches.members(np.array([number]))
+            places.append(found)
+            counts.append(having)
+        return step.of_members(np.concatenate(places), np.concatenate(counts))
 
     def _samples(self, step: Step) -> WorkerBatch:
         for decoder in self._decoders:

@@ -37,6 +37,7 @@ class WorkerBatch:
         transfers: What was read over a network meanwhile, see `shardstream.storage.base.counters`.
         transport: Seconds that it took to arrive in another process, without the waiting.
         spans: Where a trace is recorded: what took how long.
+        members: Of a batch by cost: how many samples it has, those that are padding or skipped among them.
     """
 
     data: Any
@@ -49,6 +50,7 @@ class WorkerBatch:
     transfers: dict[str, int] = field(default_factory=dict)
     transport: float = 0.0
     spans: BatchSpans | None = None
+    members: int | None = None
 
     @property
     def seconds(self) -> float:

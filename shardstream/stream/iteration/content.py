@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from shardstream.dataset.costs import Costs, CostSpec
 from shardstream.dataset.foreign.spec import ForeignSpec
 from shardstream.dataset.opened import DatasetAddress, OpenedDataset
 from shardstream.dataset.row_set import packed, unpacked
@@ -38,6 +39,8 @@ from shardstream.storage.base.location import Access, Location, location_of, pic
 from shardstream.stream.iteration.ranks import Rank, find_groups
 from shardstream.stream.iteration.settings import DecodeOptions, StreamOptions, as_dict
 from shardstream.stream.tensors.numbers import Numbers, common_dtype, declared_dtypes
+
+_LISTED = 1024  # samples of a batch that may have any number
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,6 +89,7 @@ class ContentPart:
             "options": as_dict(self.options),
             "chosen": None if chosen is None else [packed(chosen[0]), chosen[1]],
             "excluded": None if excluded is None else packed(excluded),
+            "costs": None if source["costs"] is None else _plain_costs(source["costs"]),
         } | ({} if source["weights"] is None else {"weights": _plain_weights(*source["weights"])})
 
     @classmethod
@@ -110,6 +114,7 @@ class ContentPart:
                 "chosen": None if chosen is None else (unpacked(chosen[0]), tuple(chosen[1])),
                 "excluded": None if excluded is None else unpacked(excluded),
                 "weights": _weights_of(plain["weights"]) if "weights" in plain else None,
+                "costs": _costs_of(plain["costs"]) if plain.get("costs") is not None else None,
             }
         )
         return cls.of(source, options)
@@ -187,7 +192,17 @@ class Content:
     @property
     def samples(self) -> int:
         """Positions of an epoch, before whole batches of a mixture by batches are made of them."""
-        return self.parts[0].source.samples if self.epoch_size is None else self.epoch_size
+        return self.parts[0].source.positions if self.epoch_size is None else self.epoch_size
+
+    def listed(self, settings: StreamOptions) -> int:
+        """How many samples of a step a worker can list, to say at which of them it is."""
+        return settings.step_samples if self.by_cost is None else _LISTED
+
+    @property
+    def by_cost(self) -> CostSpec | None:
+        """What batches may cost, where a position is such a batch; ``None``: it is a sample."""
+        costs = self.parts[0].source.costs
+        return None if costs is None else costs.spec
 
     def whole_samples(self, settings: StreamOptions, rank: Rank) -> int:
         """Positions of an epoch that can be dealt: in a mixture by batches, whole batches on every rank."""
@@ -317,7 +332,7 @@ class Content:
             "batch_size": settings.batch_size,
             "world_size": rank.world_size,
             "num_workers": num_workers if self.by == "samples" else 0,
-            "mean_bytes": float(sum(share * one.mean_bytes for share, one in zip(shares, sources, strict=True))),
+            "mean_bytes": float(sum(share * one.position_bytes for share, one in zip(shares, sources, strict=True))),
             "groups": find_groups(rank, settings.affinity, cached=any(one.cached for one in sources)),
             "largest_block": max(one.largest_block for one in sources),
             "lanes": settings.lanes,
@@ -328,14 +343,14 @@ class Content:
             if self.epoch_size is not None and not sources[0].samples:
                 what = "there are no samples to fill an epoch with"
                 raise UsageError(what, url=self.url, hint="widen split= and where=, or leave them out")
-            samples = sources[0].samples if sources[0].draws is None else self.samples
+            samples = sources[0].positions if sources[0].draws is None else self.samples
             return default_parameters(samples, shuffle=settings.shuffle, **shape)
         totals = [source.samples for source in sources]
         return mixing_parameters(totals, self.schedule or self.quotas, samples=self.samples, **shape)
 
     def order(self, settings: StreamOptions, epoch: int, parameters: OrderParameters) -> ContentOrder:
         """The order of an epoch; O(shards)."""
-        counts = [part.source.draws or part.source.counts.astype(np.int64) for part in self.parts]
+        counts = [part.source.draws or part.source.position_counts for part in self.parts]
         seed, shuffle = settings.seed, settings.shuffle
         fixed: dict[str, Any] = {"seed": seed, "epoch": epoch, "parameters": parameters, "shuffle": shuffle}
         if self.names:
@@ -386,6 +401,14 @@ def _weights_of(plain: Mapping[str, Any]) -> tuple[WeightSpec, int | None, Weigh
     words = SharedWords.of(np.frombuffer(plain["begins"], np.int64))
     weighing = Weighing(WholeWeights(**plain["whole"]), words, plain["digest"])
     return WeightSpec(**plain["spec"]), plain["draws"], weighing
+
+
+def _plain_costs(costs: Costs) -> dict[str, Any]:
+    return {"spec": as_dict(costs.spec), "counts": costs.words.words.tobytes(), "digest": costs.digest}
+
+
+def _costs_of(plain: Mapping[str, Any]) -> Costs:
+    return Costs(CostSpec(**plain["spec"]), SharedWords.of(np.frombuffer(plain["counts"], np.int64)), plain["digest"])
 
 
 def _plain_data_set(address: DatasetAddress) -> dict[str, Any]:

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from shardstream.dataset.step import Located, Step, StepWindows
+from shardstream.dataset.step import Located, Step, StepWindows, member_positions
 from shardstream.errors import ShardStreamError, UsageError
 from shardstream.order import (
     BLOCK,
@@ -41,9 +41,11 @@ def _check_steps(content: Content, settings: StreamOptions, rank: Rank) -> None:
         and settings.effective_tail == "drop"
         and not _steps_of(content.whole_samples(settings, rank), settings, rank)
     ):
-        batch = f"a batch of {settings.batch_size}" if settings.batch_size else "one sample"
+        batch, what = f"a batch of {settings.batch_size}" if settings.batch_size else "one sample", "samples"
+        if content.by_cost is not None:
+            batch, what = f"a batch of {content.by_cost}", "batches"
         raise UsageError(
-            f"{batch} on each of {rank.world_size} ranks needs more than the {content.samples} samples there are, "
+            f"{batch} on each of {rank.world_size} ranks needs more than the {content.samples} {what} there are, "
             'and tail="drop" leaves out what does not fill a batch on every rank',
             url=content.url,
             hint='use a smaller batch_size, or tail="pad" or "exact"',
@@ -175,9 +177,15 @@ class EpochRun:
         windows = StepWindows(*around)
         return Located(Step(self.resume_point.epoch, positions, shards, rows, valid, sources), lambda: windows)
 
-    def positions(self, number: int) -> NDArray[np.int64]:
-        """The positions in the epoch of step ``number``, slot by slot: int64 (b,). Looks at no data."""
-        return self._positions(number)[0]
+    def positions(self, number: int, members: int | None = None) -> NDArray[np.int64]:
+        """The positions in the epoch of step ``number``, slot by slot: int64 (b,). Looks at no data.
+
+        Args:
+            number: The step.
+            members: Where it is a batch by cost: how many samples it has, see `member_positions`.
+        """
+        found = self._positions(number)[0]
+        return found if members is None else member_positions(found, np.array([members]))
 
     def _positions(self, number: int) -> tuple[NDArray[np.int64], NDArray[np.bool_] | None]:
         virtual, valid = step_positions(number, samples=self.samples, batch_size=self.batch_size, **self._share)

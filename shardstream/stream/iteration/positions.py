@@ -23,7 +23,8 @@ def positions(state: Mapping[str, Any], *, steps: tuple[int, int], batch_size: i
         state: Where the steps are counted from, and the run is to go on from: of a `Loader`, a data set, or torchdata's
             ``StatefulDataLoader``.
         steps: From which one to before which other, counted from 0 with the first batch after the state.
-        batch_size: Samples a batch of one rank in these steps, as the data set or the `Loader` made them.
+        batch_size: Samples a batch of one rank in these steps, as the data set or the `Loader` made them; 1 of batches
+            by cost, which are a position each.
         world_size: Ranks that took them. Default 1.
 
     Returns:

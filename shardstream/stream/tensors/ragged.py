@@ -128,13 +128,50 @@ class Ragged:  # no Sequence: torch's DataLoader would make a list of one, and s
             tensor([[ 0,  1, -1],
                     [ 2,  3,  4]])
         """
-        shapes = self.lengths[:, None] if self.shapes is None else self.shapes
-        longest = shapes.amax(0).tolist() if len(self) else [0] * shapes.shape[1]
+        longest = self._shapes.amax(0).tolist() if len(self) else [0] * self._shapes.shape[1]
         size = [most if asked is None else asked for most, asked in zip(longest, _lengths(to, longest), strict=True)]
+        return self._filled(list(self), value, size)
+
+    def padded_groups(self, groups: int, value: float = 0) -> list[tuple[torch.Tensor, torch.Tensor]]:
+        """Rows of similar length together, each group filled up to its own longest row.
+
+        For batches by cost, whose rows are of all lengths, so that one tensor of all is mostly filler. Of all ways to
+        make so many groups it is one that fills up least.
+
+        Args:
+            groups: How many; fewer where there are not as many rows.
+            value: What fills up.
+
+        Returns:
+            For each group, the shortest rows first: which rows, int64 (b,), in order, and these as of `padded`. Rows of
+            several dimensions count by their first.
+
+        Raises:
+            UsageError: Fewer than one group, or the dtype cannot hold ``value``.
+
+            >>> rows = Ragged(torch.arange(8), torch.tensor([0, 1, 4, 8]))
+            >>> [(which.tolist(), list(tensor.shape)) for which, tensor in rows.padded_groups(2)]
+            [([0], [1, 1]), ([1, 2], [2, 4])]
+        """
+        if type(groups) is not int or groups < 1:
+            raise UsageError(f"groups must be a positive integer, got {groups!r}", hint="write padded_groups(4)")
+        lengths, rows = self._shapes[:, 0].cpu().numpy(), list(self)
+        found = []
+        for which in _alike(lengths, groups):
+            size = self._shapes[which.to(self._shapes.device)].amax(0).tolist()
+            found.append((which, self._filled([rows[i] for i in which.tolist()], value, size)))
+        return found
+
+    @property
+    def _shapes(self) -> torch.Tensor:
+        return self.lengths[:, None] if self.shapes is None else self.shapes
+
+    def _filled(self, rows: Sequence[torch.Tensor], value: float, size: Sequence[int]) -> torch.Tensor:
+        """These rows in one tensor, each cut or filled up to a size."""
         _check_filler(value, self.values.dtype)
-        out = _empty((len(self), *size), like=self.values).fill_(value)
+        out = _empty((len(rows), *size), like=self.values).fill_(value)
         whole = tuple(slice(length) for length in size)
-        for i, row in enumerate(self):
+        for i, row in enumerate(rows):
             kept = row[whole]
             out[i][tuple(slice(length) for length in kept.shape)] = kept
         return out
@@ -215,6 +252,27 @@ def _joined(rows: Sequence[Any], size: int) -> torch.Tensor:
     tensors = [row if isinstance(row, torch.Tensor) else torch.from_numpy(row.copy()) for row in rows]
     out = _empty((size,), like=tensors[0]) if tensors[0].device.type == "cpu" else None
     return torch.cat([tensor.reshape(-1) for tensor in tensors], out=out)
+
+
+def _alike(lengths: NDArray[np.int64], groups: int) -> list[torch.Tensor]:
+    """The rows of each of so many groups, the shortest first, that are filled up least, each to its longest."""
+    order = np.argsort(lengths, kind="stable")
+    rising, count = lengths[order], len(lengths)
+    ends = np.arange(count + 1)
+    # what the first j rows take, in as many groups as there are so far, and where the last of these begins
+    filled = np.concatenate([[0], rising * ends[1:]])
+    begins = [np.zeros(count + 1, np.int64)]
+    for _ in range(1, min(groups, count)):
+        whole = filled[None, :] + np.concatenate([[0], rising])[:, None] * (ends[:, None] - ends[None, :])
+        whole[ends[None, :] > ends[:, None]] = np.iinfo(np.int64).max
+        begins.append(whole.argmin(1))
+        filled = whole.min(1)
+    found, end = [], count
+    for begin in reversed(begins):
+        if end:
+            found.append(torch.from_numpy(np.sort(order[begin[end] : end])))
+            end = int(begin[end])
+    return found[::-1]
 
 
 def _lengths(to: int | Sequence[int | None] | None, longest: Sequence[int]) -> list[int | None]:

@@ -203,6 +203,12 @@ def test_what_is_no_document_is_rejected(tmp_path: Path, bad: dict[str, Any], re
     assert reason in (tmp_path / "out" / "rejects.jsonl").read_text()
 
 
+def test_a_cost_is_no_tokens_and_is_told_where_it_belongs(tmp_path: Path) -> None:
+    clips = [{"__key__": f"{number}", "seconds": 1.5} for number in range(9)]
+    with pytest.raises(SourceError, match=r'is one number, not .* are read: batch_size=\{"seconds": 120\}'):
+        ss.pack(clips, tmp_path / "out", bins=120, bin_field="seconds", workers=0)
+
+
 @pytest.mark.parametrize(
     ("options", "what"),
     [
