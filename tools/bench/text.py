@@ -325,7 +325,7 @@ def tokenizing() -> dict[str, Any]:
     rows.write_text("".join(json.dumps({"text": text}) + "\n" for text in texts))
     shutil.rmtree(out, ignore_errors=True)
     begun = time.perf_counter()
-    how: dict[str, Any] = {"tokenize": tokenizer, "eos": END, "format": "record", "shard_size": "8MB"}
+    how: dict[str, Any] = {"tokenize": tokenizer, "eos": END, "format": "record", "shard_size": "1MB"}
     ss.pack(rows, out, bins=2048, workers=WORKERS, **how)
     packed = time.perf_counter() - begun
     parts = [(tokenizer, texts[number::WORKERS]) for number in range(WORKERS)]
