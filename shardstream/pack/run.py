@@ -180,9 +180,9 @@ def pack(
             they are, and what is published is its next version (``docs/packing.md``). Keys are not compared with those
             that were there.
 
-    Documents into bins (``docs/text.md``):
+    Documents into bins:
         bins: Make each sample a bin: a row of so many tokens, as ``8192``, of several documents, filled as well as can
-            be. Default: each sample is stored by itself.
+            be (``docs/text.md``). Default: each sample is stored by itself.
         bin_field: The field that holds the tokens of a document: integers in a list, or an array of one dimension.
             Beside them a document has numbers, text and JSON, and may have ``loss_mask``: 1 for each token that is
             learned from, else 0.
@@ -196,7 +196,7 @@ def pack(
         token_dtype: ``"uint16"`` or ``"uint32"``, as tokens are stored. A token that does not fit rejects its document.
             Default: uint16 where a tokenizer has at most 65,536 tokens, else uint32.
 
-    Text into tokens (``docs/text.md``):
+    Text into tokens:
         tokenize: What makes tokens of texts, in the workers: a tokenizer of ``tokenizers``, ``transformers`` (a fast
             one) or ``tiktoken``, the path of a ``tokenizer.json`` or of its folder, ``"tiktoken:o200k_base"``, or a
             function of a ``str`` that returns integers. Default: documents have tokens, in ``bin_field``.

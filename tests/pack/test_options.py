@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import dataclasses
 import inspect
+import re
+import runpy
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -43,6 +46,14 @@ def test_its_signature_and_its_documentation_have_the_order_of_the_options() -> 
     assert [documented.index(f"\n{heading}\n") for heading in headings] == sorted(
         documented.index(f"\n{heading}\n") for heading in headings
     )
+
+
+def test_the_site_knows_the_headings_of_the_options() -> None:
+    site = runpy.run_path(str(Path(__file__).resolve().parents[2] / "tools/site/conf.py"))
+    known = {name for name, _ in site["napoleon_custom_sections"]} | {"Args", "Returns", "Raises", "Example"}
+    for verb in (pack, repack):
+        headings = re.findall(r"^(\w[^:\n]*):$", inspect.getdoc(verb) or "", re.MULTILINE)
+        assert set(headings) <= known
 
 
 def test_a_plan_takes_what_has_a_part_in_what_is_written() -> None:
