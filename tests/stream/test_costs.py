@@ -280,6 +280,7 @@ class TestByCost(ResumingContract):
         assert in_turn(streams) == epochs[0][stop:]
 
 
+@pytest.mark.full
 class TestByCostWithWorkers(TestByCost):
     def run(self, source: Any) -> Run:
         return Run(ss.Loader(source, num_workers=2))

@@ -290,6 +290,7 @@ class TestSkipping(ResumingContract):
         return Run(ss.Loader(source, num_workers=0))
 
 
+@pytest.mark.full
 class TestSkippingWithWorkers(TestSkipping):
     def run(self, source: Any) -> Run:
         return Run(ss.Loader(source, num_workers=2))
