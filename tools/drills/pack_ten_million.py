@@ -9,7 +9,7 @@ import shutil
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -108,6 +108,15 @@ def peak(pid: int) -> int:
     return next((int(line.split()[1]) * 1024 for line in lines if line.startswith("VmHWM:")), 0)
 
 
+def private(pid: int) -> int:
+    """The memory that a process has to itself at this moment, without what it maps of files, in bytes; 0: it ended."""
+    try:
+        lines = Path(f"/proc/{pid}/status").read_text().splitlines()
+    except OSError:
+        return 0
+    return sum(int(line.split()[1]) * 1024 for line in lines if line.startswith(("RssAnon:", "RssShmem:")))
+
+
 def children(pid: int) -> Iterator[int]:
     """Processes that a process has started."""
     try:
@@ -117,17 +126,17 @@ def children(pid: int) -> Iterator[int]:
         return
 
 
-def watch(command: list[str], out: Path, log: Path) -> Watched:
-    """Run a command that writes shards into ``out``."""
+def watch(command: list[str], out: Path, log: Path, memory: Callable[[int], int] = peak) -> Watched:
+    """Run a command that writes shards into ``out``, and look at the memory of its processes all the time."""
     seen = Watched()
     start = time.perf_counter()
     with log.open("w+") as file:
         process = subprocess.Popen(command, stdout=file, stderr=subprocess.STDOUT)
         try:
             while process.poll() is None:
-                seen.parent = max(seen.parent, peak(process.pid))
+                seen.parent = max(seen.parent, memory(process.pid))
                 for pid in children(process.pid):
-                    seen.workers[pid] = max(seen.workers.get(pid, 0), peak(pid))
+                    seen.workers[pid] = max(seen.workers.get(pid, 0), memory(pid))
                 if seen.first_shard == float("inf"):
                     seen.planning = seen.parent
                     if any(out.glob("shard-*")):

@@ -1,7 +1,8 @@
 """The samples of a data set of ours: to be packed again, in another order, format or size of shards.
 
 A part reads its samples some hundred at a time, in the order of the part: where each lies is known from the index of
-its shard, and what lies behind a network is fetched side by side.
+its shard, and what lies behind a network is fetched side by side. Of small samples all over many shards it reads more,
+so that a shard that is opened serves several of them.
 """
 
 from __future__ import annotations
@@ -26,7 +27,10 @@ from shardstream.shards.fields import FieldType, ValuesType
 from shardstream.shards.foreign.framing import NAME as FOREIGN
 from shardstream.shards.manifest import Manifest, unknown_field
 
-_AT_ONCE = 256  # samples read together
+_AT_ONCE = 256  # samples read together, at least
+_OF_A_SHARD = 16  # of them, on average, where they are small
+_MOST_BYTES = 16 << 20  # of all of them
+_MOST = 1 << 16
 
 
 class Opener(Hashable, Protocol):
@@ -52,8 +56,9 @@ class StoredPart(SourcePart):
 
     def __iter__(self) -> Iterator[Item | Reject]:
         rows = _rows(self.address, self.fingerprint, self.fields, (os.getpid(), get_ident()))
-        for start in range(0, len(self.numbers), _AT_ONCE):
-            yield from self._samples(rows, self.numbers[start : start + _AT_ONCE])
+        at_once = _at_once(rows.dataset.manifest)
+        for start in range(0, len(self.numbers), at_once):
+            yield from self._samples(rows, self.numbers[start : start + at_once])
 
     def _samples(self, rows: DatasetRows, numbers: NDArray[np.int64]) -> Iterator[Item | Reject]:
         manifest = rows.dataset.manifest
@@ -78,6 +83,12 @@ class StoredPart(SourcePart):
                 yield Reject(number + 1, place, error.what)
                 continue
             yield Item(number + 1, place, key_of_name(self.key, key, number + 1), values)
+
+
+def _at_once(manifest: Manifest) -> int:
+    """How many samples are read together: opening a shard costs as much as reading hundreds of small ones."""
+    mean = max(manifest.shown_bytes / max(manifest.samples, 1), 1)
+    return max(_AT_ONCE, min(_OF_A_SHARD * manifest.shards, int(_MOST_BYTES / mean), _MOST))
 
 
 @lru_cache(maxsize=4)
