@@ -21,6 +21,7 @@ import xxhash
 from numpy.typing import NDArray
 
 from shardstream.dataset.shared import SharedWords
+from shardstream.dataset.step import inside
 from shardstream.dataset.view import SCANNERS
 from shardstream.dataset.weights import ViewedShard
 from shardstream.errors import FieldError, UsageError
@@ -102,16 +103,11 @@ class ShardBatches(NamedTuple):
     rows: NDArray[Any]
     ends: Integers
 
-    def begins(self, numbers: Integers) -> Integers:
-        """Where batches begin in ``rows``, by number."""
-        return np.where(numbers > 0, self.ends[numbers - 1], 0)
-
     def members(self, numbers: Integers) -> tuple[Integers, Integers]:
         """Places in ``rows`` of all samples of some batches, batch by batch, and how many each has."""
-        begins = self.begins(numbers)
+        begins = np.where(numbers > 0, self.ends[numbers - 1], 0)
         counts = self.ends[numbers] - begins
-        inside = np.arange(int(counts.sum())) - np.repeat(np.cumsum(counts) - counts, counts)
-        return np.repeat(begins, counts) + inside, counts
+        return np.repeat(begins, counts) + inside(counts), counts
 
 
 def count_batches(
@@ -160,29 +156,23 @@ def costs_of(viewed: ViewedShard, spec: CostSpec) -> Integers:
     Raises:
         FieldError: One has no cost, or more than a batch may.
     """
-    rows, index = viewed.stored(np.arange(viewed.count)), viewed.index
-    column = index.columns.get(spec.field)
-    missing = np.ones(len(rows), np.bool_)
-    if column is not None:
-        valid = column.valid_rows(rows)
-        missing = np.zeros(len(rows), np.bool_) if valid is None else ~valid
+    field, rows, budget = spec.field, viewed.stored(np.arange(viewed.count)), Fraction(spec.budget)
+    missing = viewed.missing(field, rows)
     if missing.any():
-        raise _wrong(
-            index, spec, rows, missing, "has no value, so that what it costs is unknown", "leave it out by where="
-        )
-    values = _values(index, spec.field)[rows]
-    budget = Fraction(spec.budget)
+        what = "has no value, so that what it costs is unknown"
+        raise viewed.wrong(field, rows, missing, what, "leave it out by where=")
+    values = _values(viewed.index, field)[rows]
     strange = ~np.isfinite(values) | (values < 0)
     if strange.any():
-        what = f"costs {values[strange][0].item()!r} of {spec.field!r}"
-        raise _wrong(index, spec, rows, strange, what, "costs are finite numbers from 0 on")
+        what = f"costs {values[strange][0].item()!r} of {field!r}"
+        raise viewed.wrong(field, rows, strange, what, "costs are finite numbers from 0 on")
     with np.errstate(over="ignore"):
         scaled = np.ceil(values.astype(np.float64) * float(_BUDGET / budget))
     large = scaled > _BUDGET
     if large.any():
         value = values[large][0].item()
-        hint = f'leave it out by where={{"{spec.field}": ("<=", {float(budget):g})}}, or let batches cost more'
-        raise _wrong(index, spec, rows, large, f"costs {value:g}, and a batch may cost {float(budget):g}", hint)
+        hint = f'leave it out by where={{"{field}": ("<=", {float(budget):g})}}, or let batches cost more'
+        raise viewed.wrong(field, rows, large, f"costs {value:g}, and a batch may cost {float(budget):g}", hint)
     found: Integers = np.maximum(scaled.astype(np.int64), 1)
     return found
 
@@ -256,11 +246,3 @@ def _check_field(field: str, manifest: Manifest) -> None:
             field=field,
             hint="name a field of numbers, such as a duration, or of values, whose number counts",
         )
-
-
-def _wrong(
-    index: ShardIndex, spec: CostSpec, rows: Integers, wrong: NDArray[np.bool_], what: str, hint: str
-) -> FieldError:
-    row = int(rows[wrong][0])
-    place: dict[str, Any] = {"url": index.url or None, "shard": index.path, "sample": row, "key": index.keys[row]}
-    return FieldError(f"the sample {what}", **place, field=spec.field, hint=hint)

@@ -59,6 +59,7 @@ class DatasetSource:
         weights: How samples are weighted that are drawn by weight; ``None``: each comes once.
         draws: The draws, where samples are drawn by weight.
         costs: Batches by cost, where an order counts these; ``None``: it counts samples.
+        positions: How many it counts of all shards.
 
     Args:
         datasets: The data sets; several are streamed as one, in this order.
@@ -116,7 +117,7 @@ class DatasetSource:
             self._filtered = SharedWords(max(len(filtered), 1))
             self._filtered.words[: len(filtered)] = filtered
         self.counts = self._view.counts
-        self.samples = int(self.counts.sum(dtype=np.int64))
+        self.samples = self.positions = int(self.counts.sum(dtype=np.int64))
 
     def __str__(self) -> str:
         """The view in a few words; empty for all samples."""
@@ -174,8 +175,8 @@ class DatasetSource:
         if spec == (None if self.costs is None else self.costs.spec):
             return self
         copy = self._copy()
-        copy.costs = None
         if spec is None:
+            copy.costs, copy.positions = None, copy.samples
             copy.fingerprint = copy._identity()  # weights and costs exclude each other
         else:
             copy._cost(spec, None)
@@ -189,17 +190,13 @@ class DatasetSource:
             )
         self.check_fields([spec.field])
         self.costs = known or count_batches(spec, self.manifests, self.counts, self._viewed)
+        self.positions = int(self.position_counts.sum())
         self.fingerprint = digest([self._identity(), "batches", self.costs.digest, spec.budget])
 
     @property
     def position_counts(self) -> NDArray[np.int64]:
         """What an order counts of each shard: samples of the view, or batches by cost: int64 (shards,)."""
         return self.counts.astype(np.int64) if self.costs is None else self.costs.words.words[: self.shards]
-
-    @property
-    def positions(self) -> int:
-        """What an order counts of all shards."""
-        return self.samples if self.costs is None else int(self.position_counts.sum())
 
     def _viewed(self, shard: int) -> ViewedShard:
         index = self._index(shard)
@@ -218,7 +215,7 @@ class DatasetSource:
     @property
     def position_bytes(self) -> float:
         """The same of what an order counts."""
-        return self.mean_bytes * self.samples / max(self.positions, 1) if self.costs is not None else self.mean_bytes
+        return self.mean_bytes if self.costs is None else self.mean_bytes * self.samples / max(self.positions, 1)
 
     @property
     def largest_block(self) -> int:

@@ -68,8 +68,13 @@ def member_positions(positions: NDArray[np.int64], counts: NDArray[np.int64]) ->
         positions: Of the batches: int64 (b,).
         counts: How many samples each has: int64 (b,).
     """
-    inside = np.arange(int(counts.sum())) - np.repeat(np.cumsum(counts) - counts, counts)
-    return np.repeat(positions, counts) | inside << _MEMBER
+    return np.repeat(positions, counts) | inside(counts) << _MEMBER
+
+
+def inside(counts: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Of things that lie together, so many in each place, the number of each in its place: int64 (all of them,)."""
+    numbers: NDArray[np.int64] = np.arange(int(counts.sum())) - np.repeat(np.cumsum(counts) - counts, counts)
+    return numbers
 
 
 class StepWindows(NamedTuple):

@@ -22,7 +22,7 @@ from shardstream.dataset.view import SCANNERS, checked_value, in_column, plain, 
 from shardstream.errors import FieldError, UsageError, did_you_mean
 from shardstream.order import WEIGHT_BITS
 from shardstream.order.quotas import as_fraction
-from shardstream.shards.index import Column, ShardIndex
+from shardstream.shards.index import ShardIndex
 from shardstream.shards.manifest import Manifest
 from shardstream.sizes import plural
 from shardstream.threads import each
@@ -58,6 +58,20 @@ class ViewedShard:
         """The stored rows, some at a time: all of a shard would be a list of samples."""
         for start in range(0, self.count, _SLAB):
             yield self.stored(np.arange(start, min(start + _SLAB, self.count)))
+
+    def missing(self, field: str, rows: Integers) -> NDArray[np.bool_]:
+        """Which of these stored rows have no value of a field: bool (n,)."""
+        column = self.index.columns.get(field)
+        if column is None:
+            return np.ones(len(rows), np.bool_)
+        valid = column.valid_rows(rows)
+        return np.zeros(len(rows), np.bool_) if valid is None else ~valid
+
+    def wrong(self, field: str, rows: Integers, wrong: NDArray[np.bool_], what: str, hint: str) -> FieldError:
+        """The error for the first of these stored rows that is wrong."""
+        row, index = int(rows[wrong][0]), self.index
+        place: dict[str, Any] = {"url": index.url or None, "shard": index.path, "sample": row, "key": index.keys[row]}
+        return FieldError(f"the sample {what}", **place, field=field, hint=hint)
 
 
 @dataclass(frozen=True, slots=True)
@@ -234,28 +248,11 @@ def _values(index: ShardIndex, field: str) -> NDArray[Any]:
 
 def _present(viewed: ViewedShard, field: str) -> Iterator[tuple[Integers, NDArray[Any]]]:
     """The rows of the view and their values, some at a time; FieldError where one is missing."""
-    column = viewed.index.columns.get(field)
     for rows in viewed.slabs():
-        missing = _missing(column, rows)
+        missing = viewed.missing(field, rows)
         if missing.any():
-            raise _wrong(viewed, field, rows, missing, "has no value to be weighted by", "leave it out, as by where=")
+            raise viewed.wrong(field, rows, missing, "has no value to be weighted by", "leave it out, as by where=")
         yield rows, _values(viewed.index, field)[rows]
-
-
-def _missing(column: Column | None, rows: Integers) -> NDArray[np.bool_]:
-    if column is None:
-        return np.ones(len(rows), np.bool_)
-    valid = column.valid_rows(rows)
-    return np.zeros(len(rows), np.bool_) if valid is None else ~valid
-
-
-def _wrong(
-    viewed: ViewedShard, field: str, rows: Integers, wrong: NDArray[np.bool_], what: str, hint: str
-) -> FieldError:
-    """The error for the first of these rows."""
-    row, index = int(rows[wrong][0]), viewed.index
-    place: dict[str, Any] = {"url": index.url or None, "shard": index.path, "sample": row, "key": index.keys[row]}
-    return FieldError(f"the sample {what}", **place, field=field, hint=hint)
 
 
 def _sums(viewed: ViewedShard, field: str) -> tuple[float, Fraction]:
@@ -266,7 +263,7 @@ def _sums(viewed: ViewedShard, field: str) -> tuple[float, Fraction]:
         wrong = ~(np.isfinite(values) & (values >= 0))
         if wrong.any():
             what = f"has the weight {values[wrong][0].item()!r}"
-            raise _wrong(viewed, field, rows, wrong, what, "weights are finite numbers from 0 on; 0 means never")
+            raise viewed.wrong(field, rows, wrong, what, "weights are finite numbers from 0 on; 0 means never")
         largest = max(largest, values.max().item())
         total += _sum(values)
     return largest, total
@@ -315,7 +312,7 @@ def _labels(viewed: ViewedShard, field: str) -> Labels:
         for rows, values in _present(viewed, field):
             wrong = values != values
             if wrong.any():
-                raise _wrong(viewed, field, rows, wrong, "has the label nan", "leave it out, as by where=")
+                raise viewed.wrong(field, rows, wrong, "has the label nan", "leave it out, as by where=")
             yield np.unique(values, return_counts=True)
 
     return _merged(found(), field)

@@ -265,7 +265,8 @@ class _Sweep:
 
     def _compared(self, name: str, before: ShardDataset, after: ShardDataset, note: str) -> Change:
         self._told(name)
-        batch = self.batch if before.batch_size else 1
+        size = before.batch_size
+        batch = size if isinstance(size, int) else 1
         batches = max(1, min(self.samples, round(self.rate * self.seconds)) // batch)
         pairs = [
             [self._run(stream, 0, math.inf, batches=batches).samples_per_second for stream in (before, after)]

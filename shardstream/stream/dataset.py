@@ -321,7 +321,9 @@ class ShardDataset(Stream):
         by_cost = self._content.by_cost
         if "batch_size" in changes:
             by_cost, changes["batch_size"] = _sized(changes["batch_size"])
-        part = ContentPart.of(_by_cost(part.source, by_cost, size), part.options)
+        source = _by_cost(part.source, by_cost, size)
+        if source is not part.source:
+            part = ContentPart.of(source, part.options)
         if part.source.weights is not None:
             part = ContentPart.of(part.source.drawing(size), part.options)
         content = dataclasses.replace(self._content, parts=(part,), epoch_size=size)

@@ -34,6 +34,23 @@ def ids_of(item: Any) -> list[int]:
     return torch.atleast_1d(value).tolist() if isinstance(value, torch.Tensor) else [value]
 
 
+def ids_and_padding(items: list[Any]) -> tuple[list[int], list[int]]:
+    """The ids that count, and those that only fill up."""
+    counted, padding = [], []
+    for item in items:
+        valid = item.get("__valid__", True)
+        mask = valid.tolist() if hasattr(valid, "tolist") else [valid] * len(ids_of(item))
+        for number, is_valid in zip(ids_of(item), mask, strict=True):
+            (counted if is_valid else padding).append(number)
+    return counted, padding
+
+
+def sources_and_ids(batches: Iterable[Any]) -> list[tuple[int, int]]:
+    """Source and id of all samples of batches of a mixture."""
+    pairs = [(batch["__source__"].tolist(), batch["id"].tolist()) for batch in batches]
+    return [pair for source, ids in pairs for pair in zip(source, ids, strict=True)]
+
+
 def flat(items: Iterable[list[int]]) -> list[int]:
     return [number for item in items for number in item]
 

@@ -12,6 +12,7 @@ import pytest
 import shardstream as ss
 
 from .making import numbered, photograph, write_dataset
+from .resuming import sources_and_ids
 
 
 @pytest.fixture(scope="module")
@@ -29,17 +30,11 @@ def sources(folders: dict[str, Path]) -> dict[str, ss.ShardDataset]:
     return {name: ss.ShardDataset(folder) for name, folder in folders.items()}
 
 
-def drawn(mixture: ss.Mixture) -> list[tuple[int, int]]:
-    """(source, id) in the order of one epoch of batches."""
-    pairs = [(batch["__source__"].tolist(), batch["id"].tolist()) for batch in mixture]
-    return [pair for source, ids in pairs for pair in zip(source, ids, strict=True)]
-
-
 def test_shares_are_exact_and_sources_are_used_evenly(sources: dict[str, ss.ShardDataset]) -> None:
     weighted = {"big": (sources["big"], 0.6), "mid": (sources["mid"], "0.3"), "tiny": (sources["tiny"], 0.1)}
     mixture = ss.Mixture(weighted, batch_size=20, epoch=2000, tail="exact", seed=5)
     assert mixture.shares == {"big": 0.6, "mid": 0.3, "tiny": 0.1}
-    pairs = drawn(mixture) + drawn(mixture)
+    pairs = sources_and_ids(mixture) + sources_and_ids(mixture)
     counts = Counter(source for source, _ in pairs)
     for number, share in enumerate((0.6, 0.3, 0.1)):
         assert abs(counts[number] - 4000 * share) < 200  # blocks of labels are exact, lanes end inside them
@@ -149,7 +144,7 @@ def test_ranks_partition_a_mixture(sources: dict[str, ss.ShardDataset]) -> None:
             {"a": (sources["big"], 3), "b": (sources["mid"], 1)}, epoch=1200, batch_size=8, tail="pad", seed=2, **ranks
         )
 
-    ranks = [drawn(mixture(rank=rank, world_size=3)) for rank in range(3)]
+    ranks = [sources_and_ids(mixture(rank=rank, world_size=3)) for rank in range(3)]
     assert len({len(one) for one in ranks}) == 1
     assert sum(map(len, ranks)) == 1200
     assert Counter(source for one in ranks for source, _ in one)[0] == pytest.approx(900, abs=60)

@@ -23,7 +23,7 @@ from shardstream.order import ORDER_VERSION, ORDER_VERSIONS, EpochOrder, OrderPa
 
 from ..examples import thorough
 from .making import numbered, write_dataset
-from .resuming import flat, ids_of, in_turn, through_json
+from .resuming import flat, ids_and_padding, ids_of, in_turn, through_json
 from .simulated import SimulatedDataLoader, SimulatedStatefulDataLoader
 
 Kind = Literal["loader", "plain", "stateful"]
@@ -132,17 +132,6 @@ class RankRun:
             size = None if self.stage.size else self.stage.item or 1
             return self.dataset.state_dict(batches=self.loader.steps, num_workers=self.stage.workers, batch_size=size)
         return ss.convert_state(through_json(self.loader.state_dict()), batch_size=self.stage.item)
-
-
-def ids_and_padding(items: list[Any]) -> tuple[list[int], list[int]]:
-    """The ids that count, and those that only fill up."""
-    counted, padding = [], []
-    for item in items:
-        valid = item.get("__valid__", True)
-        mask = valid.tolist() if hasattr(valid, "tolist") else [valid] * len(ids_of(item))
-        for number, is_valid in zip(ids_of(item), mask, strict=True):
-            (counted if is_valid else padding).append(number)
-    return counted, padding
 
 
 def run_stage(

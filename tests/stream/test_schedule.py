@@ -15,7 +15,7 @@ import shardstream as ss
 from shardstream.errors import UsageError
 
 from .making import numbered, write_dataset
-from .resuming import ORDER, ResumingContract, Run, through_json
+from .resuming import ORDER, ResumingContract, Run, sources_and_ids, through_json
 
 NAMES = ("web", "code", "math", "wiki")
 SIZES = ([700, 300], [300], [50], [400, 100])
@@ -44,18 +44,13 @@ def mixture(folders: dict[str, Path], schedule: Any = KNOTS, **options: Any) -> 
     return ss.Mixture(sources, schedule=schedule, **{"batch_size": 20, "seed": 5} | options)
 
 
-def drawn(batches: Any) -> list[tuple[int, int]]:
-    pairs = [(batch["__source__"].tolist(), batch["id"].tolist()) for batch in batches]
-    return [pair for source, ids in pairs for pair in zip(source, ids, strict=True)]
-
-
 def test_shares_change_on_the_way(folders: dict[str, Path]) -> None:
     made = mixture(folders)
     assert made.shares == weights(0.7, 0.1, 0.1, 0.1)
     assert made.schedule is not None
     assert made.schedule[2] == (4000, weights(0, 0.5, 0.25, 0.25))
     assert "4 knots: without end" in repr(made)
-    sources = np.array([source for source, _ in drawn(islice(made, 600))])
+    sources = np.array([source for source, _ in sources_and_ids(islice(made, 600))])
     for begin, shares in ((0, (0.67, 0.13, 0.1, 0.1)), (3000, (0.45, 0.35, 0.1, 0.1)), (9000, (0.25,) * 4)):
         got = np.bincount(sources[begin : begin + 800], minlength=4) / 800
         assert np.abs(got - shares).max() < 0.03
@@ -63,7 +58,7 @@ def test_shares_change_on_the_way(folders: dict[str, Path]) -> None:
 
 
 def test_sources_are_used_evenly(folders: dict[str, Path]) -> None:
-    pairs = drawn(islice(mixture(folders), 600))
+    pairs = sources_and_ids(islice(mixture(folders), 600))
     for number, sizes in enumerate(SIZES):
         uses = np.bincount([one for source, one in pairs if source == number], minlength=sum(sizes))
         assert uses.max() - uses.min() <= 2 + 0.1 * uses.max()
@@ -82,7 +77,7 @@ def test_other_ranks_go_on_in_mid_ramp(by: Any, workers: int, folders: dict[str,
             loader = ss.Loader(made, num_workers=workers)
             if state is not None:
                 loader.load_state_dict(state)
-            found.append([drawn([batch]) for batch in islice(loader, batches)])
+            found.append([sources_and_ids([batch]) for batch in islice(loader, batches)])
             states.append(through_json(loader.state_dict()))
         return [pair for step in zip(*found, strict=True) for batch in step for pair in batch], states[0]
 
@@ -127,7 +122,7 @@ def test_what_is_to_come_may_change_and_what_has_passed_may_not(
             other.load_state_dict(state)
         return
     other.load_state_dict(state)
-    assert drawn(islice(other, 40)) == drawn(islice(steps, 40))
+    assert sources_and_ids(islice(other, 40)) == sources_and_ids(islice(steps, 40))
 
 
 def test_sources_may_join_a_run_that_goes_on(folders: dict[str, Path]) -> None:
@@ -147,9 +142,9 @@ def test_sources_may_join_a_run_that_goes_on(folders: dict[str, Path]) -> None:
         names = NAMES[:count]
         joined = mixture({name: folders[name] for name in names}, without(later, *NAMES[count:]))
         joined.load_state_dict(state)
-        found = drawn(islice(joined, 250))
+        found = sources_and_ids(islice(joined, 250))
         assert {source for source, _ in found[-400:]} == set(range(count))
-    assert found == drawn(islice(straight, 250))
+    assert found == sources_and_ids(islice(straight, 250))
     with pytest.raises(UsageError, match=r"1:1:0:0 at 0 there, 1:1:0:1 at 0 here"):
         mixture(folders, [(0, weights(1, 1, 0, 1)), *later[1:]]).load_state_dict(state)
     moved = {name: folders[name] for name in ("web", "math", "code")}
@@ -190,8 +185,8 @@ def test_a_pickle_has_the_schedule(folders: dict[str, Path]) -> None:
     other = pickle.loads(pickle.dumps(made))
     assert other.schedule == made.schedule
     assert len(other) == len(made) == 20
-    epochs = [drawn(other), drawn(other)]
-    assert epochs == [drawn(made), drawn(made)]
+    epochs = [sources_and_ids(other), sources_and_ids(other)]
+    assert epochs == [sources_and_ids(made), sources_and_ids(made)]
     assert epochs[0] != epochs[1]
 
 

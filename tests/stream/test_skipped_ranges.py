@@ -19,7 +19,17 @@ from shardstream.errors import UsageError
 
 from ..examples import thorough
 from .making import numbered, write_dataset
-from .resuming import ORDER, ResumingContract, Run, flat, ids_of, in_turn, through_json
+from .resuming import (
+    ORDER,
+    ResumingContract,
+    Run,
+    flat,
+    ids_and_padding,
+    ids_of,
+    in_turn,
+    sources_and_ids,
+    through_json,
+)
 
 SAMPLES = 330
 
@@ -105,12 +115,6 @@ def test_single_samples_are_skipped_behind_the_blocks_that_were_begun(folder: Pa
         assert sorted(seen + flat(map(ids_of, other))) == sorted(line(folder)[:128] + line(folder)[250:])
 
 
-def counted(item: Any) -> list[int]:
-    """The ids in a batch or a sample that do not only fill up."""
-    valid = np.atleast_1d(item.get("__valid__", True))
-    return np.atleast_1d(item["id"])[np.broadcast_to(valid, np.shape(np.atleast_1d(item["id"])))].tolist()
-
-
 epochs = st.integers(0, 2)
 ranges = st.lists(st.tuples(epochs, st.integers(0, SAMPLES), epochs, st.integers(0, SAMPLES)), max_size=4)
 
@@ -128,18 +132,13 @@ def test_len_is_what_comes_and_ranks_make_equal_steps(
         for one in sets:
             items = list(one)
             assert len(items) == lengths[len(valid)]
-            valid.append([counted(item) for item in items])
+            valid.append([ids_and_padding([item])[0] for item in items])
         assert tail == "exact" or len(set(lengths)) == 1
         kept = [one for p, one in enumerate(line(folder, epoch)) if not any(a <= (epoch, p) < b for a, b in skip)]
         found = flat(in_turn(valid))
         if tail == "drop":
             kept = kept[: len(kept) // (ranks * (size or 1)) * (ranks * (size or 1))]
         assert found == kept if size else sorted(found) == sorted(kept)
-
-
-def drawn(batches: Any) -> list[tuple[int, int]]:
-    pairs = [(batch["__source__"].tolist(), batch["id"].tolist()) for batch in batches]
-    return [pair for source, ids in pairs for pair in zip(source, ids, strict=True)]
 
 
 @pytest.mark.parametrize("by", ["samples", "batches"])
@@ -155,10 +154,10 @@ def test_what_a_mixture_skips_was_not_seen(scheduled: bool, by: Any, folder: Pat
     skip = [((0, 200), (0, 350)), ((0, 500), (1, 125)), ((1, 300), (1, 305))]
     made, whole = ss.Mixture(sources, skip=skip, **given), ss.Mixture(sources, **given)
     counts = np.zeros(3, int)
-    epochs = [drawn(whole), drawn(whole)]
+    epochs = [sources_and_ids(whole), sources_and_ids(whole)]
     for epoch, stop in ((0, None), (1, 30)):
         expected = [pair for p, pair in enumerate(epochs[epoch]) if not any(a <= (epoch, p) < b for a, b in skip)]
-        found = drawn(islice(made, stop))
+        found = sources_and_ids(islice(made, stop))
         counts += np.bincount([source for source, _ in found], minlength=3)
         assert found == expected[: len(found)]
         assert len(found) == (len(expected) if stop is None else 300)

@@ -24,14 +24,6 @@ from shardstream.shards.fields import FieldType
 _KEPT = ("str", "json")
 
 
-def _holds(dtype: str, numbers: NDArray[Any]) -> bool:
-    """Whether an unsigned dtype holds numbers, as far as is plain."""
-    if np.can_cast(numbers.dtype, dtype):
-        return True
-    least, most = numbers.min(initial=0), numbers.max(initial=0)
-    return bool(numbers.dtype.kind in "iu" and least >= 0 and most <= np.iinfo(dtype).max)
-
-
 class Document(NamedTuple):
     """A document as it goes into bins.
 
@@ -149,8 +141,6 @@ class DocumentEncoder:
         return numbers.astype(bool)
 
     def _numbers(self, name: str, value: object, dtype: str) -> NDArray[Any]:
-        if isinstance(value, np.ndarray) and value.ndim == 1 and _holds(dtype, value):  # as most are
-            return value.astype(dtype, copy=False)
         kind = FieldType.parse(f"values:{dtype}")
         try:
             found = fitted(kind, value)

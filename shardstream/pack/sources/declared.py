@@ -100,19 +100,20 @@ def fitted(kind: FieldType, value: object) -> object:
         if isinstance(kind, ValuesType) and memoryview(value).cast("B")[: len(NPY_MAGIC)] != NPY_MAGIC:
             return value
         value = _decoded(kind, value)
-    array = _in_dtype(value, FieldType.parse(_element(kind)), declared_name(kind))
+    array = _in_dtype(value, kind)
     if isinstance(kind, ValuesType) and array.ndim != 1:
         what = f"expected {kind}, numbers in one row, got {list(array.shape)}"
         raise FieldError(what, hint="give a list, or an array of one dimension; 'array' takes any shape")
     return array
 
 
-def _element(kind: FieldType) -> str:
+def _dtype_of(kind: FieldType) -> np.dtype[Any]:
+    """Of the numbers of arrays."""
     if isinstance(kind, ArrayOf):
-        return kind.elements
+        kind = FieldType.parse(kind.elements)
     dtype = kind.elements if isinstance(kind, ValuesType) else kind.dtype
     assert dtype is not None
-    return dtype.name
+    return dtype
 
 
 def _decoded(kind: FieldType, value: Any) -> NDArray[Any]:
@@ -124,27 +125,25 @@ def _decoded(kind: FieldType, value: Any) -> NDArray[Any]:
         ) from None
 
 
-def _in_dtype(value: object, elements: FieldType, declared: str) -> NDArray[Any]:
-    """Numbers as an array of the dtype of ``elements``; FieldError."""
-    assert elements.dtype is not None
-    dtype = elements.dtype
-    array = _array(value, declared)
+def _in_dtype(value: object, kind: FieldType) -> NDArray[Any]:
+    """Numbers as an array of the dtype that was declared; FieldError."""
+    dtype, array = _dtype_of(kind), _array(value, kind)
     if isinstance(value, list | tuple | int | float):
         if _plainly(array, dtype):
             return _cast(array, dtype)
-        return _one_by_one(value, array.shape, elements, declared)
+        return _one_by_one(value, array.shape, kind)
     have = array.dtype.kind
     if array.dtype.newbyteorder("<") == dtype:
         return array
     if have in "iu" and dtype.kind in "iuf":
         if _plainly(array, dtype):
             return _cast(array, dtype)
-        return _one_by_one(array.tolist(), array.shape, elements, declared)
+        return _one_by_one(array.tolist(), array.shape, kind)
     if have == dtype.kind == "f" and array.dtype.itemsize < dtype.itemsize:
         return _cast(array, dtype)
     given = f"an array of {array.dtype.name} {list(array.shape)}" if have in "biufc" else _short(value)
     raise FieldError(
-        f"expected {declared}, got {given}",
+        f"expected {declared_name(kind)}, got {given}",
         hint=f"make it {dtype.name} where it is made, or declare another type",
     )
 
@@ -155,6 +154,8 @@ def _plainly(array: NDArray[Any], dtype: np.dtype[Any]) -> bool:
     if not array.size:
         return True
     if have in "iu" and dtype.kind in "iu":
+        if np.can_cast(array.dtype, dtype):
+            return True
         info = np.iinfo(dtype)
         return int(info.min) <= int(array.min()) and int(array.max()) <= int(info.max)
     if have in "iu" and dtype.kind == "f":
@@ -167,14 +168,15 @@ def _plainly(array: NDArray[Any], dtype: np.dtype[Any]) -> bool:
     return have == dtype.kind == "b"
 
 
-def _array(value: Any, declared: str) -> NDArray[Any]:
+def _array(value: Any, kind: FieldType) -> NDArray[Any]:
     try:
         return tensor_to_numpy(value) if is_tensor(value) else np.asarray(value)
     except ValueError:
-        what = f"expected {declared}, got rows of several lengths, {_short(value)}"
+        what = f"expected {declared_name(kind)}, got rows of several lengths, {_short(value)}"
         raise FieldError(what, hint="fill them up to one length, or declare json") from None
     except TypeError as error:  # of torch, whose bfloat16 numpy does not have
-        raise FieldError(f"expected {declared}, got {_short(value)}: {error}", hint="convert it first") from None
+        what = f"expected {declared_name(kind)}, got {_short(value)}: {error}"
+        raise FieldError(what, hint="convert it first") from None
 
 
 def _short(value: object) -> str:
@@ -183,19 +185,21 @@ def _short(value: object) -> str:
 
 
 def _cast(array: NDArray[Any], dtype: np.dtype[Any]) -> NDArray[Any]:
+    if dtype.kind != "f":  # floats alone overflow
+        return array.astype(dtype)
     with np.errstate(over="ignore"):
         return array.astype(dtype)
 
 
-def _one_by_one(value: Any, shape: tuple[int, ...], elements: FieldType, declared: str) -> NDArray[Any]:
+def _one_by_one(value: Any, shape: tuple[int, ...], kind: FieldType) -> NDArray[Any]:
     """The numbers, each as a column of single numbers takes it: numpy makes integers floats beside others."""
-    numbers = np.empty(shape, object)
+    dtype, numbers = _dtype_of(kind), np.empty(shape, object)
+    elements = FieldType.parse(dtype.name)
     numbers[...] = value
     for place, number in np.ndenumerate(numbers):
         try:
             numbers[place] = to_scalar(elements, number)
         except FieldError as error:
-            what = f"{error.what}, at {list(place)} of what was declared {declared}"
+            what = f"{error.what}, at {list(place)} of what was declared {declared_name(kind)}"
             raise FieldError(what, hint=error.hint) from None
-    assert elements.dtype is not None
-    return _cast(numbers, elements.dtype)
+    return _cast(numbers, dtype)

@@ -207,14 +207,13 @@ class StepPipeline:
     def batch(self, step: Step, *, lists: bool) -> WorkerBatch:
         """A step as a batch, or as a list of those of its samples that can be used."""
         self._clock.begin()
-        counted = len(step.rows)
         if self._by_cost:
             step = self._of_samples(step)
         with self._kept(), self._pool.in_charge():
             made = self._samples(step) if lists else self._batch(step)
         self._clock.lap("assemble")
         if self._by_cost:
-            made.positions, made.members = counted, len(step.rows)
+            made.positions, made.members = 1, len(step.rows)
         made.stages = self._clock.seconds
         if self._ahead is not None:
             made.transfers = counters().since(self._counted)
@@ -222,15 +221,10 @@ class StepPipeline:
         return made
 
     def _of_samples(self, step: Step) -> Step:
-        """A step with samples in the place of batches by cost, which its positions count."""
-        places, counts = [], []
-        for shard, number in zip(step.shards.tolist(), step.rows, strict=True):
-            batches = self._shards.open(0, shard).batches
-            assert batches is not None
-            found, having = batches.members(np.array([number]))
-            places.append(found)
-            counts.append(having)
-        return step.of_members(np.concatenate(places), np.concatenate(counts))
+        """A step with samples in the place of the batch by cost that its one position is."""
+        batches = self._shards.open(0, int(step.shards[0])).batches
+        assert batches is not None
+        return step.of_members(*batches.members(step.rows))
 
     def _samples(self, step: Step) -> WorkerBatch:
         for decoder in self._decoders:

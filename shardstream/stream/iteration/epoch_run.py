@@ -17,7 +17,6 @@ from shardstream.order import (
     BLOCK,
     Stop,
     Tail,
-    joined_ranges,
     sample_count,
     step_count,
     step_positions,
@@ -66,8 +65,7 @@ def count_items(content: Content, settings: StreamOptions, rank: Rank, begin: Re
         UsageError: There is data, but not one step of it under ``tail="drop"``.
     """
     _check_steps(content, settings, rank)
-    begin = replace(begin, skips=joined_ranges(settings.skip, begin.skips))
-    left = begin.left_of(content.whole_samples(settings, rank))
+    left = begin.skipping(settings.skip).left_of(content.whole_samples(settings, rank))
     samples = left.samples - left.start
     if settings.batch_size is not None:
         return _steps_of(samples, settings, rank)
@@ -116,8 +114,7 @@ class EpochRun:
         parameters = resume_point.parameters or replace(
             content.parameters(settings, rank, num_workers), version=resume_point.version
         )
-        skips = joined_ranges(settings.skip, resume_point.skips)
-        self.resume_point = replace(resume_point, parameters=parameters, skips=skips)
+        self.resume_point = replace(resume_point.skipping(settings.skip), parameters=parameters)
         self.rank = rank
         self.batch_size = settings.batch_size
         self._tail = settings.effective_tail
@@ -194,7 +191,7 @@ class EpochRun:
     @property
     def done_before(self) -> int:
         """Items of this rank in a whole epoch, as `count_items` counts them, less those that are left."""
-        whole = replace(self.resume_point, position=0, stops=(), taken=0)
+        whole = self.resume_point.at_beginning_of(self.resume_point.epoch)
         left = self._positions_of_rank if self.batch_size is None else self.steps
         return count_items(self._content, self._settings, self.rank, whole) - left
 
@@ -211,7 +208,7 @@ class EpochRun:
 
     @property
     def _following(self) -> ResumePoint:
-        return replace(self.resume_point, epoch=self.resume_point.epoch + 1, position=0, stops=(), taken=0)
+        return self.resume_point.at_beginning_of(self.resume_point.epoch + 1)
 
     def open_samples(self, num_workers: int) -> int | None:
         """Samples in the windows that one worker has open at a time; ``None`` where it does not read them whole.

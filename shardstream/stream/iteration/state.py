@@ -80,6 +80,14 @@ class ResumePoint:
         """Whether this is the beginning of an epoch."""
         return not (self.position or self.stops or self.taken)
 
+    def at_beginning_of(self, epoch: int) -> ResumePoint:
+        """All of an epoch, of the same run."""
+        return replace(self, epoch=epoch, position=0, stops=(), taken=0)
+
+    def skipping(self, ranges: Sequence[PlaceRange]) -> ResumePoint:
+        """The same of a run that leaves out these, too."""
+        return replace(self, skips=joined_ranges(ranges, self.skips))
+
     def left_of(self, samples: int) -> Remaining:
         """What is left of its epoch, which has so many samples."""
         skips = ranges_in_epoch(self.skips, self.epoch, samples)
@@ -149,7 +157,7 @@ def make_state(content: Content, settings: StreamOptions, resume_point: ResumePo
         **{name: getattr(resume_point.parameters, name, None) for name in _PARAMETERS},
         "tail": settings.effective_tail,
     }
-    skips = joined_ranges(settings.skip, resume_point.skips)
+    skips = resume_point.skipping(settings.skip).skips
     if skips:
         state["skip"] = [[list(begin), list(end)] for begin, end in skips]
     return state | moving_entries(content, resume_point)
@@ -226,7 +234,7 @@ def parse_state(state: Any, content: Content, settings: StreamOptions) -> Resume
     added = uncovered(settings.skip, resume_point.skips)
     if added:
         _check_to_come(added, resume_point.epoch, left, state, content)
-    return replace(resume_point, skips=joined_ranges(settings.skip, resume_point.skips))
+    return resume_point.skipping(settings.skip)
 
 
 def check_entries(state: Mapping[str, Any]) -> None:
