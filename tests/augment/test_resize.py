@@ -75,6 +75,7 @@ def test_products_equal_torch(pictures: Pictures, size: tuple[int, int]) -> None
         assert greys(by_products(crops, torch.uint8), one_by_one(crops, torch.uint8)) <= 1
 
 
+@pytest.mark.full
 def test_thousands_of_crops(pictures: Pictures) -> None:
     for seed, size in enumerate([(32, 32), (24, 40)] * 4):
         crops = some(pictures, random_shapes(256, seed), size, seed)

@@ -66,6 +66,7 @@ def cases() -> Iterator[object]:
             yield pytest.param(shell, words, proposed, marks=[] if first else pytest.mark.full)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(("shell", "words", "proposed"), [*cases()])
 def test_words_are_completed(shell: str, words: str, proposed: str, environment: dict[str, str]) -> None:
     program = shutil.which(shell)

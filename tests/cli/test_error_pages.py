@@ -38,6 +38,7 @@ def test_every_class_has_a_page() -> None:
     assert [*PAGES] == [*KINDS] == codes[1:]
 
 
+@pytest.mark.one_in(4)
 @pytest.mark.parametrize("code", [code for code in PAGES if code not in ELSEWHERE])
 def test_the_example_raises_it(code: str, made: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     shutil.copytree(made, tmp_path, dirs_exist_ok=True)

@@ -68,6 +68,7 @@ def test_nobody_reads(places: dict[str, Path]) -> None:
     assert (done.returncode, done.stderr) == (Exit.UNREAD, b"")
 
 
+@pytest.mark.full
 def test_interrupted(places: dict[str, Path]) -> None:
     running = subprocess.Popen([*PROGRAM, "view", places["sound"], "--serve"], stdout=subprocess.PIPE, text=True)
     assert running.stdout is not None

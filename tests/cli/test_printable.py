@@ -234,6 +234,7 @@ def test_the_command_on_a_terminal(evil: Path) -> None:
         assert wrong not in found
 
 
+@pytest.mark.full
 def test_an_interrupted_bar_is_cleared_before_anything_is_said(tmp_path: Path) -> None:
     (tmp_path / "in").mkdir()
     for number in range(20_000):
@@ -246,6 +247,7 @@ def test_an_interrupted_bar_is_cleared_before_anything_is_said(tmp_path: Path) -
     assert found[:said].endswith(b"\x1b[2K")
 
 
+@pytest.mark.one_in(3)
 @pytest.mark.parametrize("verb", [["view"], ["info"], ["info", "--json"]], ids=" ".join)
 def test_nobody_reads_any_more(evil: Path, verb: list[str]) -> None:
     ours, theirs = os.pipe()

@@ -91,6 +91,7 @@ def test_all_verbs_by_environment(azure: AzurePlace, tmp_path: Path, monkeypatch
     assert "not a manifest of shardstream" in damaged.stderr
 
 
+@pytest.mark.full
 def test_what_a_url_holds_is_not_shown(azure: AzurePlace, tmp_path: Path) -> None:
     sas = azure.sas(rights="rwdlc")
     signature = re.search(r"sig=([^&]+)", sas)

@@ -150,6 +150,7 @@ def test_stored_weights_keep_their_ratios(dtype, values):
     assert 0 < whole.sum() < 1 << 60
 
 
+@pytest.mark.full
 @thorough
 @given(st.sampled_from(["float16", "float32", "float64", "uint64", "int64", "uint8"]), st.data())
 def test_stored_weights_are_scaled_as_the_documents_say(dtype, data):
@@ -323,6 +324,7 @@ def test_shares_of_an_epoch_hold_within_a_tenth_of_a_percent():
                 assert np.abs(found - shares).max() < 0.001
 
 
+@pytest.mark.one_in(4)
 @pytest.mark.parametrize("samples", [100, 150, 200, 1000])
 def test_shares_hold_where_shards_are_equal_and_draws_few(samples):
     """Draws at one distance meet equal shards at the same place each time, where not always the same label may lie."""
@@ -336,7 +338,8 @@ def test_shares_hold_where_shards_are_equal_and_draws_few(samples):
             assert np.abs(found - samples / 10).max() <= most
 
 
-@pytest.mark.parametrize("rows", [1_000_000, pytest.param(10_000_000, marks=pytest.mark.full)])
+@pytest.mark.full
+@pytest.mark.parametrize("rows", [1_000_000, 10_000_000])
 def test_no_list_of_samples_is_held(rows, tmp_path: Path):
     """The weights lie in mapped files; of 10,000,000 samples, a list of numbers would take 80 MB."""
     shards = rows // 10_000

@@ -124,7 +124,7 @@ def test_random_resized_crop_is_the_drawn_box_antialiased(photo, save, sample):
     assert 15 < flips < 45
 
 
-@pytest.mark.one_in(3)
+@pytest.mark.full
 @pytest.mark.parametrize("subsampling", [0, 2])
 @pytest.mark.parametrize("quality", [75, 95])
 def test_push_down_stays_close_to_the_full_decode(photo, save, sample, subsampling, quality):
@@ -226,6 +226,7 @@ def test_image_and_crop_like_another(photo, save, sample):
     assert np.abs(got["small"].astype(int) - resized(got["jpg"], (20, 20))).mean() < 4
 
 
+@pytest.mark.full
 def test_what_is_replayed_is_not_moved(photo, save, sample):
     """Of a large JPEG, both sizes of a pair show the same rectangle, though the small one could be decoded smaller."""
     values = {"jpg": save(photo(903, 1201), "JPEG"), "png": save(photo(903, 1201)[..., 0], "PNG")}

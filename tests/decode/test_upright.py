@@ -89,6 +89,7 @@ def test_crops_are_those_of_the_upright_image(photo, shot, sample, orientation):
             assert distance <= (0 if name in exact else 1), name
 
 
+@pytest.mark.one_in(4)
 @orientations
 def test_the_push_down_works_on_stored_pixels(photo, shot, sample, orientation):
     data = shot(photo(603, 901), "JPEG", orientation, quality=95)
@@ -121,6 +122,7 @@ def test_the_push_down_works_on_stored_pixels(photo, shot, sample, orientation):
     assert scales >= {2, 4}
 
 
+@pytest.mark.one_in(4)
 @orientations
 def test_addressable_files_give_the_same_pixels(photo, shot, sample, orientation):
     plain = shot(photo(300, 421), "JPEG", orientation)

@@ -118,7 +118,7 @@ def photos(tmp_path: Path) -> str:
     return str(tmp_path / "photos")
 
 
-@pytest.mark.one_in(4)
+@pytest.mark.one_in(5)
 @pytest.mark.parametrize("workers", [0, 1])
 @pytest.mark.parametrize(
     ("data", "settings", "limit", "advice"),

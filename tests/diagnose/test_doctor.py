@@ -69,6 +69,7 @@ def test_arguments_that_cannot_be_meant() -> None:
         ss.doctor(batch_bytes="much")
 
 
+@pytest.mark.full
 def test_limits_of_a_process_are_found_in_it() -> None:
     """One processor, few open files, SIMD off, too many threads: all at once, since each process takes seconds."""
     before = "import os, resource\nos.sched_setaffinity(0, [min(os.sched_getaffinity(0))])\n"

@@ -29,6 +29,7 @@ def told(url: Any, **options: Any) -> Migration:
     return migrate(url, **{"seconds": 0, "workers": 0, "crop": 8, **options})
 
 
+@pytest.mark.one_in(3)
 @pytest.mark.parametrize("name", SETS)
 def test_programs_of_every_format(name: str, tmp_path: Path) -> None:
     """The one with this library runs and gives all samples; the other one compiles."""
@@ -118,6 +119,7 @@ def test_names_from_data_stay_in_quotes(tmp_path: Path) -> None:
     assert compile(found.before or "", "before.py", "exec")
 
 
+@pytest.mark.one_in(5)
 @pytest.mark.parametrize(
     ("name", "line", "titles"),
     [

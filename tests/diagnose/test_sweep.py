@@ -69,6 +69,7 @@ def test_what_would_gain_is_measured(found: SweepReport) -> None:
     assert all(ratio is not None and ratio > 0 for ratio in ratios.values())
 
 
+@pytest.mark.full
 def test_what_is_there_already_is_not_measured(tmp_path: Path) -> None:
     ss.pack(ss.Reader(write(tmp_path / "a")), tmp_path / "b", format="record", workers=0)
     found = sweep(tmp_path / "b", crop=32, **QUICK)
@@ -78,6 +79,7 @@ def test_what_is_there_already_is_not_measured(tmp_path: Path) -> None:
     assert notes["addressable JPEG"] == "they are addressable already"
 
 
+@pytest.mark.full
 def test_a_cache_is_measured_where_data_come_over_a_network(web: WebPlace, tmp_path: Path) -> None:
     for file in write(tmp_path / "set").iterdir():
         web.plant(file.name, file.read_bytes())

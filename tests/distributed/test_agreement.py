@@ -60,6 +60,7 @@ def train(rank: int, folders: tuple[Path, Path], changes: dict[str, Any], at: in
     return {"steps": steps}
 
 
+@pytest.mark.one_in(5)
 @pytest.mark.parametrize("at", [0, 2])
 @pytest.mark.parametrize("change", CHANGES)
 def test_a_rank_that_differs_is_named_with_both_values(

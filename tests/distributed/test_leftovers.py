@@ -67,6 +67,7 @@ def killed_in_mid_epoch(folder: Path, work: Path) -> tuple[set[str], set[str]]:
     return {name for name in used if not name.startswith(known)}, after - before
 
 
+@pytest.mark.full
 def test_a_killed_run_had_and_leaves_no_name_of_ours(tmp_path: Path) -> None:
     folder = ids_of(tmp_path / "data", 0, 1_000)
     strange: set[str] = set()

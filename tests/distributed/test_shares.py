@@ -63,7 +63,7 @@ def test_exact_ends_earlier_on_later_ranks_and_is_complete(folder: Path, tmp_pat
 
 
 @pytest.mark.full
-@pytest.mark.parametrize("method", ["spawn", pytest.param("forkserver", marks=pytest.mark.full)])
+@pytest.mark.parametrize("method", ["spawn", "forkserver"])
 def test_workers_that_do_not_fork_know_their_rank(folder: Path, tmp_path: Path, method: str) -> None:
     """They have no process group, and here no RANK in the environment either."""
     options = {"shuffle": True, "batch_size": 16, "seed": 2}
@@ -120,7 +120,7 @@ def abandon(rank: int, folder: Path, persistent: bool) -> list[int]:
     return [i for batch in loader for i in batch["id"].tolist()]
 
 
-@pytest.mark.one_in(2)
+@pytest.mark.full
 @pytest.mark.parametrize("persistent", [False, True])
 def test_abandoned_iterators_do_not_hang_the_next(folder: Path, tmp_path: Path, persistent: bool) -> None:
     options = {"shuffle": True, "batch_size": 16, "seed": 2}

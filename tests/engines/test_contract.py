@@ -87,6 +87,7 @@ def test_the_same_bytes(source: Path, whole: dict[str, bytes], tmp_path: Path) -
     assert tree(tmp_path / "out") == whole
 
 
+@pytest.mark.full
 def test_many_rejects_stay_in_the_receipts(source: Path, tmp_path: Path, engine: Threads) -> None:
     lines = source.read_text().splitlines()
     source.write_text("".join(f"{'gone/' * 20}{i}.jpg\t1\n" if i % 4 else lines[i // 4] + "\n" for i in range(240)))

@@ -61,6 +61,7 @@ def test_dct_scales(photo, save, without, size, scale, library):
         assert np.abs(pixels[:h, :w] - blocks.mean((1, 3))).mean() < 2
 
 
+@pytest.mark.one_in(3)
 @pytest.mark.parametrize(
     ("least", "expected"),
     [

@@ -106,6 +106,7 @@ RULES = {
 }
 
 
+@pytest.mark.one_in(3)
 @pytest.mark.parametrize("alone", EITHER)
 @pytest.mark.parametrize("rule", RULES)
 def test_without_any_one_rule_kernels_would_see_something_else(rule: str, *, alone: bool):

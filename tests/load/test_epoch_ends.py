@@ -73,7 +73,7 @@ RUNS: dict[str, Callable[[Any], Any]] = {
 }
 
 
-@pytest.mark.one_in(4)
+@pytest.mark.one_in(6)
 @pytest.mark.parametrize("name", RUNS)
 @takes
 def test_each_epoch_is_another_one(folder: Path, name: str, take: Any) -> None:
@@ -130,6 +130,7 @@ def test_a_rank_that_ends_early_says_the_same(folder: Path) -> None:
     assert (first.epoch, state_of(first)) == (0, (0, 256))
 
 
+@pytest.mark.one_in(3)
 @pytest.mark.parametrize("name", [*RESUMABLE, "Loader, new workers"])
 def test_what_was_left_of_an_epoch_is_over_with_its_last_batch(folder: Path, name: str) -> None:
     expected = epochs_of(stream(folder), 2)
@@ -145,6 +146,7 @@ def test_what_was_left_of_an_epoch_is_over_with_its_last_batch(folder: Path, nam
     assert loops(run, by_next, 1) == expected[1:]
 
 
+@pytest.mark.one_in(3)
 @pytest.mark.parametrize("name", RESUMABLE)
 def test_an_epoch_without_a_batch_is_over_when_it_begins(folder: Path, name: str) -> None:
     """Of a rank that has none while others have, and of a state that leaves nothing."""
@@ -168,6 +170,7 @@ def all_of(source: ss.ShardDataset) -> dict[str, Any]:
     return source.state_dict(batches=1, num_workers=0) | {"position": COUNT}
 
 
+@pytest.mark.one_in(3)
 @pytest.mark.parametrize("name", RESUMABLE)
 def test_an_epoch_that_is_chosen_with_the_last_batch_stays_chosen(folder: Path, name: str) -> None:
     source = stream(folder)
@@ -194,6 +197,7 @@ class Counted:
         return sample
 
 
+@pytest.mark.one_in(4)
 @pytest.mark.parametrize("name", [name for name in RUNS if name != "itself"])
 def test_nothing_is_made_twice_or_thrown_away(folder: Path, name: str) -> None:
     """Between epochs nobody holds a batch that the next one would have to wait for, or to drop."""
@@ -220,7 +224,7 @@ def below(limit: int, sample: dict[str, Any]) -> dict[str, Any] | None:
     return sample if sample["id"] < limit else None
 
 
-@pytest.mark.one_in(4)
+@pytest.mark.one_in(7)
 @pytest.mark.parametrize("name", ["itself", "Loader", "Loader, 2 workers", "DevicePrefetcher", "DataLoader"])
 @pytest.mark.parametrize("kept", [1, 63, 64, 65, 130, 259])
 def test_the_last_sample_that_there_is_ends_the_epoch(folder: Path, name: str, kept: int) -> None:
@@ -232,6 +236,7 @@ def test_the_last_sample_that_there_is_ends_the_epoch(folder: Path, name: str, k
         assert source.epoch == epoch + 1
 
 
+@pytest.mark.one_in(3)
 @pytest.mark.parametrize("num_workers", [0, 2])
 @pytest.mark.parametrize("broken", [range(60, 70), range(64, 70)])
 def test_skips_at_the_end_are_counted(tmp_path: Path, num_workers: int, broken: range) -> None:
@@ -266,6 +271,7 @@ def test_what_comes_before_an_error_comes_before_it(folder: Path, num_workers: i
 # ------------------------------------------------------------------------------------------------------------ set_epoch
 
 
+@pytest.mark.one_in(4)
 @pytest.mark.parametrize("name", [name for name in RUNS if "Loader" in name or "Prefetcher" in name])
 def test_set_epoch_as_frameworks_call_it(folder: Path, name: str) -> None:
     """Before each epoch, with the number that it has already, and to repeat or to leave some out."""

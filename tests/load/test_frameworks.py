@@ -35,6 +35,7 @@ def as_tuple(samples: Any) -> tuple[list[int], str]:
     return ids_of(samples), "collated"
 
 
+@pytest.mark.one_in(5)
 @pytest.mark.parametrize("workers", [0, 2])
 @pytest.mark.parametrize(
     "shape", [{}, {"batch_size": None}, {"collate_fn": as_tuple}], ids=["batches", "samples", "collated"]

@@ -197,6 +197,7 @@ def test_a_loop_says_which_worker_and_which_sample_it_waits_for(
     assert "shard shard-000000.tar, sample 20]" in said
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize("cycle", [False, True])
 def test_workers_that_hang_are_ended_together_with_their_loader(folder: Path, tmp_path: Path, cycle: bool) -> None:
     loader: Any = hanging(folder, tmp_path / "hold", block=True)
@@ -245,7 +246,8 @@ if __name__ == "__main__":
 """
 
 
-@pytest.mark.parametrize("ahead", [[], pytest.param(["ahead"], marks=pytest.mark.full)])
+@pytest.mark.full
+@pytest.mark.parametrize("ahead", [[], ["ahead"]])
 def test_a_process_leaves_workers_that_hang(folder: Path, ahead: list[str]) -> None:
     command = [sys.executable, "-c", _LEAVES, str(folder), *ahead]
     done = subprocess.run(command, capture_output=True, text=True, timeout=100)

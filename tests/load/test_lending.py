@@ -97,6 +97,7 @@ def test_slabs_are_used_again(wide: Path) -> None:
     assert len(addresses) <= 12  # 300 batches
 
 
+@pytest.mark.full
 def test_slabs_that_nobody_needs_any_more_are_given_up(wide: Path) -> None:
     batches = loader(wide)
     kept = list(batches)
@@ -112,6 +113,7 @@ def test_slabs_that_nobody_needs_any_more_are_given_up(wide: Path) -> None:
     assert not lent_ranges()
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize("persistent", [False, True])
 def test_what_is_kept_outlives_the_workers(wide: Path, persistent: bool) -> None:
     batches = loader(wide, persistent_workers=persistent)
@@ -179,6 +181,7 @@ def in_many_ways(batch: dict[str, Any]) -> dict[str, Any]:
     }
 
 
+@pytest.mark.full
 def test_tensors_wherever_they_are(wide: Path) -> None:
     received = list(loader(wide, batch_transform=in_many_ways))
     firsts = {0, 2}  # the two workers' first samples
@@ -216,6 +219,7 @@ def test_pinned_batches(wide: Path) -> None:
     assert all(map(holds, list(batches)))
 
 
+@pytest.mark.full
 def test_without_room_in_dev_shm(wide: Path) -> None:
     """Containers have 64 MB of it; batches do not need any."""
     if os.geteuid() or shutil.which("unshare") is None:

@@ -47,7 +47,7 @@ def reference(photos: Path, epoch: int) -> list[tuple[list[int], bytes]]:
     return flatten(dataset)
 
 
-@pytest.mark.one_in(3)
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize("num_workers", [0, 1, 2, 4, 8])
 def test_augmented_batches_are_the_same_with_any_usual_number_of_workers(photos: Path, num_workers: int) -> None:
     dataset = ss.ShardDataset(photos, fields=CROP, shuffle=True, seed=3)
@@ -77,6 +77,7 @@ def test_every_start_method(photos: Path, method: str, persistent: bool) -> None
     assert flatten(loader) == reference(photos, 0)
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize("persistent", [False, True])
 def test_a_plain_dataloader_counts_epochs_too(photos: Path, persistent: bool) -> None:
     dataset = ss.ShardDataset(photos, fields=CROP, batch_size=16, shuffle=True, seed=3)
@@ -238,6 +239,7 @@ def test_an_error_that_is_caught_holds_nothing(photos: Path, persistent: bool) -
         gc.enable()
 
 
+@pytest.mark.full
 def test_a_lambda_under_spawn_is_named(photos: Path) -> None:
     dataset = ss.ShardDataset(photos, fields=["id"], transform=lambda sample: sample)
     loader = ss.Loader(dataset, batch_size=8, num_workers=1, multiprocessing_context="spawn")
@@ -287,6 +289,7 @@ def test_pinning_reaches_every_tensor(monkeypatch: pytest.MonkeyPatch) -> None:
     assert parcel.data["c"][1]["d"].values.tolist() == [101, 101]
 
 
+@pytest.mark.full
 def test_albumentations_give_equal_pixels_with_any_number_of_workers(photos: Path) -> None:
     """Passed as it is: its keyword call is found, and its randomness keyed by position."""
     albumentations = pytest.importorskip("albumentations")

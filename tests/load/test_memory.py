@@ -81,8 +81,9 @@ def least_gain(folder: str, samples: int, method: str, weights: str | None) -> i
     return min(by_worker.values())
 
 
-@pytest.mark.parametrize("method", ["fork", pytest.param("spawn", marks=pytest.mark.full)])
-@pytest.mark.parametrize("weights", [pytest.param(None, marks=pytest.mark.full), "id"])
+@pytest.mark.full
+@pytest.mark.parametrize("method", ["fork", "spawn"])
+@pytest.mark.parametrize("weights", [None, "id"])
 def test_workers_gain_no_memory_with_more_samples(folders: dict[int, Path], method: str, weights: str | None) -> None:
     """Each in a process of its own: in the holes of this one's heap every new object would copy another page."""
     least = {}

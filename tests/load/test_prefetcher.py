@@ -164,6 +164,7 @@ def test_it_is_depth_batches_ahead_and_no_more(depth: int) -> None:
 # ----------------------------------------------------------------------------------------------------------- where
 
 
+@pytest.mark.full
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(received=st.integers(0, 15), depth=st.integers(1, 16))
 def test_a_resumed_run_sees_the_rest_with_the_same_random_numbers(folder: Path, received: int, depth: int) -> None:

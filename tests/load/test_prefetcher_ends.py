@@ -61,7 +61,8 @@ if __name__ == "__main__":
 """
 
 
-@pytest.mark.parametrize("how", ["sys.exit(0)", pytest.param("raise KeyboardInterrupt", marks=pytest.mark.full)])
+@pytest.mark.full
+@pytest.mark.parametrize("how", ["sys.exit(0)", "raise KeyboardInterrupt"])
 def test_a_process_that_leaves_in_the_middle_ends_at_once(folder: Path, tmp_path: Path, how: str) -> None:
     script = tmp_path / "leaves.py"
     script.write_text(_LEAVES.format(how=how))

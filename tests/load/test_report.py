@@ -63,6 +63,7 @@ def stats_of(
     return loader.stats
 
 
+@pytest.mark.one_in(3)
 @pytest.mark.parametrize("workers", [0, 1])
 @pytest.mark.parametrize(
     ("bottleneck", "settings"),
@@ -93,6 +94,7 @@ def slow_url(web: WebPlace, tmp_path: Path) -> Iterator[str]:
         yield web.url().replace(web.endpoint, proxy.url)
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize(("workers", "advice"), [(0, "use workers"), (1, "cache=")])
 def test_slow_storage_is_named(slow_url: str, workers: int, advice: str) -> None:
     found = stats_of(slow_url, workers=workers, fields=["bin"], prefetch="64KB").diagnosis()
@@ -113,6 +115,7 @@ def test_a_slow_transform_of_batches_is_named(folder: Path) -> None:
     assert stats.transform_seconds > 40 * 3 * PAUSE
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize("ahead", [None, {}])
 def test_a_slow_loop_is_named(folder: Path, ahead: Any) -> None:
     stats = stats_of(folder, ahead=ahead, pause=200 * PAUSE, batch_size=40, tail="exact")
@@ -185,6 +188,7 @@ def test_work_from_before_makes_nobody_busier_than_he_can_be() -> None:
     assert "2.0 of 2 workers busy" in found.advice
 
 
+@pytest.mark.full
 def test_pictures_are_advised_on_where_pictures_are_decoded(folder: Path) -> None:
     values = stats_of(folder, fields={"id": slow}).diagnosis()
     pictures = stats_of(folder, fields={"jpg": [ss.decode.Image(), slow], "id": None}).diagnosis()

@@ -55,6 +55,7 @@ def folder(tmp_path: Path) -> Path:
     return write_dataset(tmp_path / "d", numbered([50, 40]))
 
 
+@pytest.mark.one_in(3)
 @pytest.mark.parametrize(("workers", "ahead"), [(2, False), (2, True), (0, False)])
 def test_a_sleeping_transform_is_named(folder: Path, warned: Warned, workers: int, ahead: bool) -> None:
     dataset = ss.ShardDataset(folder, transform=partial(asleep, 60, SOON + 1.0), batch_size=10)
@@ -72,6 +73,7 @@ def test_a_sleeping_transform_is_named(folder: Path, warned: Warned, workers: in
         assert any(line.startswith("  worker 1 (process ") and "nothing to do" in line for line in said)
 
 
+@pytest.mark.full
 def test_the_shard_behind_a_stalled_proxy_is_named(web: WebPlace, tmp_path: Path, warned: Warned) -> None:
     folder = write_dataset(tmp_path / "d", numbered([40, 40], bin=lambda n: bytes(20_000)), format="record")
     for file in folder.iterdir():

@@ -144,6 +144,7 @@ def test_a_mixture_of_one_source_is_its_epochs(weights, samples, seed, epoch, pa
     assert [shards.tolist(), places.tolist()] == [one.tolist() for one in plain]
 
 
+@pytest.mark.full
 @thorough
 @given(weights, st.integers(1, 40), st.integers(1, 60), seeds, parameters())
 def test_a_mixture_walks_through_the_epochs_of_draws(weights, samples, other, seed, parameters):

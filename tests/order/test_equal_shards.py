@@ -48,7 +48,7 @@ def co_batch_ratio(run: list[Integers]) -> float:
     return float(np.mean(ratios))
 
 
-@pytest.mark.one_in(3)
+@pytest.mark.full
 @pytest.mark.parametrize("ranks", [2, 8, 64])
 def test_ranks_exchange_their_samples_as_by_chance(ranks):
     run = epochs(ranks, 21)

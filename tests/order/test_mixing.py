@@ -9,7 +9,7 @@ from itertools import pairwise
 
 import numpy as np
 import pytest
-from hypothesis import assume, given, settings
+from hypothesis import assume, given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
@@ -28,7 +28,7 @@ from shardstream.order import (
     step_positions,
 )
 
-from ..examples import thorough
+from ..examples import at_most, thorough
 from . import make_golden, reference
 from .reference import Mixture, MixturePosition, Shape
 from .strategies import epochs, parameters, seeds
@@ -74,7 +74,7 @@ def listed(mixture: dict, epochs: int) -> Mixture:
     return Mixture(**rest, shape=Shape(**asdict(mixture["parameters"])), epochs=epochs)
 
 
-@settings(max_examples=150)
+@at_most(150)
 @given(mixtures(), st.integers(1, 4))
 def test_equals_the_reference(mixture, epochs):
     expected = listed(mixture, epochs)
@@ -306,6 +306,7 @@ def test_huge_sources_by_the_formulas(epoch):
     ]
 
 
+@pytest.mark.full
 def test_few_epochs_of_a_source_are_held():
     counts = arrays([[3000], [64] * 4])
     parameters = mixing_parameters([3000, 256], (1, 1), samples=40_000, batch_size=32, **SHAPE)
@@ -366,6 +367,7 @@ def test_an_empty_epoch(by):
         order.locate(np.array([0]))
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize("epoch", [0, 10**9])
 def test_one_sample_over_and_over(epoch):
     parameters = mixing_parameters([1, 1], (2, 1), samples=3000, batch_size=32, **SHAPE)

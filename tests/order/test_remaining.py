@@ -24,7 +24,7 @@ from shardstream.order import (
     worker_samples,
 )
 
-from ..examples import thorough
+from ..examples import at_most, thorough
 from . import reference
 from .strategies import tails
 
@@ -58,7 +58,7 @@ def ranges_in(draw: st.DrawFn, begin: int, end: int) -> list[tuple[int, int]]:
     return list(zip(cuts[::2], cuts[1::2], strict=False))
 
 
-@settings(max_examples=300)
+@at_most(300)
 @given(sizes, st.data())
 def test_chains_of_stops_leave_exactly_the_complement_in_order(samples, data):
     position = data.draw(st.one_of(st.just(0), st.integers(0, samples)), label="position")

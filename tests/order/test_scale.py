@@ -44,6 +44,7 @@ def test_positions_by_reference_arithmetic(counts, parameters, version):
     assert list(zip(shards.tolist(), rows.tolist(), strict=True)) == [reference.locate(p) for p in positions]
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("version", ORDER_VERSIONS)
 def test_the_ragged_last_row_does_not_overflow(counts, version):
     """A million lanes and long chunks make the products of the last row as large as they get."""

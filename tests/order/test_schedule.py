@@ -183,6 +183,7 @@ def test_a_source_without_a_share_does_not_come(schedule: Schedule, lanes: int) 
                 assert not (source[:, era.row : era.row + era.rows] == number).any()
 
 
+@pytest.mark.one_in(5)
 @pytest.mark.parametrize("sources", [2, 4, 9])
 @pytest.mark.parametrize(("lanes", "chunk"), [(64, 1), (256, 4), (2048, 1), (2048, 8)])
 def test_shares_over_any_hundred_thousand_positions(sources: int, lanes: int, chunk: int) -> None:

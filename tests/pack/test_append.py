@@ -223,7 +223,8 @@ with ShardWriter(sys.argv[1], append=True, shard_size=1000) as writer:
 """
 
 
-@pytest.mark.parametrize("moment", [pytest.param("dataset-v1.json", marks=pytest.mark.full), "dataset.json"])
+@pytest.mark.full
+@pytest.mark.parametrize("moment", ["dataset-v1.json", "dataset.json"])
 def test_what_a_killed_run_left_is_replaced(tmp_path: Path, moment: str) -> None:
     for name in ("a", "b"):
         add(tmp_path / name, 1, 2)

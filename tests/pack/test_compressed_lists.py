@@ -61,6 +61,7 @@ def test_a_compressed_list_is_the_plain_one(tmp_path: Path, name: str, suffix: s
     assert packed.url == str(tmp_path / f"{name}{suffix.upper()}")
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize("suffix", [".gz", ".zst"])
 def test_workers_pack_it_to_the_same_bytes(tmp_path: Path, suffix: str) -> None:
     path = photo_list(tmp_path, 40)
@@ -89,6 +90,7 @@ def test_a_frame_of_zstd_that_is_skipped(tmp_path: Path) -> None:
     assert len(open_source(tmp_path / "list.tsv.zst")) == 1  # type: ignore[arg-type]
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize("suffix", [".bz2", ".zst"])
 def test_by_a_pipe_the_content_tells(tmp_path: Path, suffix: str) -> None:
     path = photo_list(tmp_path, 12)
@@ -190,6 +192,7 @@ BOMBS: dict[str, Callable[[int], bytes]] = {
 }
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize("suffix", SUFFIXES)
 def test_a_bomb_does_not_fill_the_memory(tmp_path: Path, suffix: str) -> None:
     """A gigabyte of one letter, in a process that may take half of that, and of which little may reach the disk."""

@@ -184,6 +184,7 @@ def generated() -> Iterator[dict[str, Any]]:
 DECLARED = FIXED | {"row": "array:uint16"}
 
 
+@pytest.mark.one_in(3)
 @pytest.mark.parametrize("make", [listed, generated])
 @pytest.mark.parametrize("workers", [0, 2])
 def test_samples_of_python(tmp_path: Path, make: Callable[[], Any], workers: int) -> None:
@@ -329,6 +330,7 @@ class Dataset(list[Any]):
     features: dict[str, Any]
 
 
+@pytest.mark.one_in(3)
 @pytest.mark.parametrize("name", ["Sequence", "List", "LargeList"])
 def test_columns_of_hugging_face_are_arrays(tmp_path: Path, name: str) -> None:
     values = feature("Value", dtype="uint16")
@@ -416,6 +418,7 @@ def test_a_list_with_nothing_in_it_is_a_reject(tmp_path: Path) -> None:
     assert rejects == ["2: field 'v': expected int16, got None (NoneType), at [1] of what was declared array:int16"]
 
 
+@pytest.mark.one_in(3)
 @pytest.mark.parametrize("kind", ["csv", "jsonl", "tsv"])
 def test_columns_of_lists_in_text(tmp_path: Path, kind: str) -> None:
     rows = [json.dumps(tokens(number)) for number in range(COUNT)]

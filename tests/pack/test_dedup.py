@@ -61,6 +61,7 @@ def test_without_copies_there_is_no_list(tmp_path: Path) -> None:
     assert len(samples(tmp_path / "out")) == 20
 
 
+@pytest.mark.full
 def test_hashes_are_kept_too(source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     plan = pack_plan(source, tmp_path / "out", shard_size=SMALL, dedup=True)
     plan.tasks[0].run()

@@ -88,6 +88,7 @@ def test_a_failed_overwrite_leaves_the_old_one(tmp_path: Path, monkeypatch: pyte
     assert tree(out) == before
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize("again", ["same", "other"])
 def test_killed_before_the_switch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, again: str) -> None:
     """As after SIGKILL: nothing of the run's own cleaning happens."""
@@ -184,6 +185,7 @@ def test_somebody_else_removing_shards_is_noticed_before_the_commit(
     assert not (out / "dataset.json").exists()
 
 
+@pytest.mark.full
 def test_the_same_plan_redone_gives_the_same_files(tmp_path: Path) -> None:
     """Overwriting leaves no trace of what was there: the result is that of a first run."""
     source = photo_list(tmp_path / "in", 40)

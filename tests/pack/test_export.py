@@ -74,8 +74,8 @@ def photos(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
     return root / "in", root / "ds"
 
 
-@pytest.mark.one_in(2)
-@pytest.mark.parametrize("workers", [pytest.param(0, marks=pytest.mark.full), 2])
+@pytest.mark.full
+@pytest.mark.parametrize("workers", [0, 2])
 def test_photographs_are_those_that_were_packed(photos: tuple[Path, Path], tmp_path: Path, workers: int) -> None:
     source, dataset = photos
     stored = samples(dataset)
@@ -190,6 +190,7 @@ export(sys.argv[1], sys.argv[2], to=sys.argv[3], workers=0)
 """
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(
     "to", [pytest.param(kind, marks=pytest.mark.full) if kind != "webdataset" else kind for kind in KINDS]
 )
@@ -335,6 +336,7 @@ def test_a_key_that_is_too_long_for_a_file(tmp_path: Path) -> None:
     assert not [name for name in tree(tmp_path / "out") if name.startswith(".shardstream")]
 
 
+@pytest.mark.full
 def test_from_a_store_to_a_store(s3: S3Place, tmp_path: Path) -> None:
     here = {"source_options": s3.options, "storage_options": s3.options}
     everything(s3 / "ds", storage_options=s3.options)

@@ -57,6 +57,7 @@ def rejects(out: Path) -> list[dict[str, Any]]:
 # ------------------------------------------------------------------------------------------------- what is in shards
 
 
+@pytest.mark.one_in(3)
 @pytest.mark.parametrize("name", WRITERS)
 def test_shards_hold_what_is_read_in_place(name: str, tmp_path: Path) -> None:
     source = WRITERS[name](tmp_path / "in")
@@ -80,6 +81,7 @@ def test_pairs_of_text_recognition_are_samples(tmp_path: Path) -> None:
     assert sorted(sample["txt"] for sample in found.values())[0] == b"word 1"
 
 
+@pytest.mark.full
 def test_workers_and_places_change_no_byte(tars: Path, tmp_path: Path, home: Path) -> None:
     pack(tars, tmp_path / "one", workers=0, shard_size="10kB")
     pack(tars, tmp_path / "two", workers=2, shard_size="10kB")

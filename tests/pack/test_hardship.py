@@ -47,6 +47,7 @@ def disk(tmp_path: Path) -> Iterator[Path]:
     subprocess.run(["umount", "-l", path], check=True)
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize("workers", [0, 2])
 def test_a_full_disk_stops_the_run_and_it_goes_on_when_there_is_room(disk: Path, tmp_path: Path, workers: int) -> None:
     source = photo_list(tmp_path / "in", 400)
@@ -67,6 +68,7 @@ def test_a_full_disk_stops_the_run_and_it_goes_on_when_there_is_room(disk: Path,
 # ------------------------------------------------------------------------------------------------------- a bad network
 
 
+@pytest.mark.full
 def test_source_and_destination_behind_a_bad_network(s3: S3Place, tmp_path: Path) -> None:
     names = [f"in/{i:03d}.jpg" for i in range(60)]
     for i, name in enumerate(names):

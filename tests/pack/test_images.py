@@ -125,6 +125,7 @@ def test_large_images_are_made_smaller(tmp_path: Path) -> None:
     assert found["c0/small"] == files["c0/small"]
 
 
+@pytest.mark.full
 def test_shards_are_cut_by_the_sizes_that_images_will_have(tmp_path: Path) -> None:
     folder_ = tmp_path / "in" / "c0"
     folder_.mkdir(parents=True)

@@ -24,6 +24,7 @@ def make(folder: Path, rows: list[dict[str, Any]]) -> Path:
 FIELDS = {"score": "score", "txt": "txt"}
 
 
+@pytest.mark.full
 def test_whole_numbers_among_others_are_floats(tmp_path: Path) -> None:
     """Each shard alone would see one type only."""
     path = make(tmp_path, [{"score": i if i < 300 else i / 2, "txt": "a" * 500} for i in range(600)])

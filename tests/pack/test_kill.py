@@ -66,7 +66,7 @@ def check_end(out: Path, whole: dict[str, bytes], again: Callable[[], object]) -
         path.unlink()
 
 
-@pytest.mark.one_in(2)
+@pytest.mark.full
 @pytest.mark.parametrize(("format", "suffix"), [("tar", ".tar"), ("record", ".rec")])
 def test_a_writer_that_is_killed(tmp_path: Path, format: str, suffix: str) -> None:
     out = tmp_path / "out"
@@ -84,6 +84,7 @@ def test_a_writer_that_is_killed(tmp_path: Path, format: str, suffix: str) -> No
     assert set(tree(out)) == {manifest.shard_name(0), manifest.table_name, keys, "dataset.json"}
 
 
+@pytest.mark.full
 def test_a_run_that_is_killed_leaves_no_process_and_can_be_done_again(tmp_path: Path) -> None:
     source = photo_list(tmp_path, 900)
     pack(source, tmp_path / "whole", shard_size="20kB", workers=0)
@@ -137,6 +138,7 @@ def test_an_interrupt_from_the_keyboard(tmp_path: Path) -> None:
     assert tree(out) == tree(tmp_path / "whole")
 
 
+@pytest.mark.full
 def test_half_of_an_overwrite(tmp_path: Path) -> None:
     source = photo_list(tmp_path, 900)
     out = tmp_path / "out"

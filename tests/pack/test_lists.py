@@ -78,6 +78,7 @@ def test_lines_and_their_numbers(lines: list[str], end: str, last: bool) -> None
     assert [i + 1 for i, line in enumerate(lines) if line] == numbers
 
 
+@pytest.mark.full
 def test_chunks_do_not_show(monkeypatch: pytest.MonkeyPatch) -> None:
     rows = [[f"a{i}", 'say "hi"\r\nand\n\n"bye"' if i % 3 else "x"] for i in range(200)]
     buffer = io.StringIO()

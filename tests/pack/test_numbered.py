@@ -83,6 +83,7 @@ def test_an_image_with_five_captions(tmp_path: Path) -> None:
     assert found["003-4"]["jpg"] == found["003"]["jpg"]
 
 
+@pytest.mark.full
 def test_workers_going_on_and_tasks_make_the_same_keys(tmp_path: Path) -> None:
     path = captions(tmp_path)
     options: dict[str, Any] = {"fields": FIELDS, "key": "auto", "shard_size": "4kB"}

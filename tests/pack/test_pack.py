@@ -45,6 +45,7 @@ def test_every_sample_is_there_shuffled(tmp_path: Path, format: Any) -> None:
     assert manifest.table.samples.max() - manifest.table.samples.min() < manifest.shards + 1
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize("format", ["tar", "record"])
 def test_bytes_do_not_depend_on_workers_place_or_executor(tmp_path: Path, format: Any) -> None:
     source = photo_list(tmp_path / "in", 60)
@@ -231,6 +232,7 @@ def test_the_public_name_is_the_function(tmp_path: Path) -> None:
     assert shardstream.pack is pack
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize("workers", [0, 2])
 def test_progress_ends_at_the_total(tmp_path: Path, workers: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(workers_module, "TICK_S", 0.0)
@@ -258,6 +260,7 @@ def test_an_error_of_a_worker_is_the_error_of_the_run(tmp_path: Path) -> None:
     assert "dataset.json" not in tree(out)
 
 
+@pytest.mark.full
 def test_a_script_need_not_be_written_for_workers(tmp_path: Path) -> None:
     source = photo_list(tmp_path, 50)
     script = tmp_path / "script.py"

@@ -73,6 +73,7 @@ def test_again_it_is_complete(sources: tuple[Path, Path], tmp_path: Path) -> Non
             pack(source, out, workers=0, **OPTIONS)
 
 
+@pytest.mark.full
 def test_the_same_however_it_was_done(s3: S3Place, sources: tuple[Path, Path], tmp_path: Path) -> None:
     grow(tmp_path / "one", sources)
     pack(sources[0], tmp_path / "two", workers=2, **OPTIONS)

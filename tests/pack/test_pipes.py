@@ -81,6 +81,7 @@ def test_what_is_neither_file_nor_pipe_is_refused(path: str, what: str) -> None:
         open_local(path, "list")
 
 
+@pytest.mark.full
 def test_class_names_from_a_pipe(photos: Path, tmp_path: Path) -> None:
     script = '"$0" -m shardstream.cli pack "$1" "$2" --workers 0 --classes <(printf "a\\nb\\nc\\n") && '
     script += '"$0" -m shardstream.cli info "$2"'

@@ -93,19 +93,21 @@ def local(tmp_path: Path) -> Path:
     return tmp_path / "in"
 
 
+@pytest.mark.one_in(4)
 @VERBS
 def test_from_a_store_to_a_folder(verb: Verb, stored: str, s3: S3Place, tmp_path: Path) -> None:
     assert verb(stored, tmp_path / "out", storage_options=s3.options).samples == 5
     assert verb(stored, tmp_path / "own", source_options=s3.options).samples == 5
 
 
+@pytest.mark.one_in(4)
 @VERBS
 def test_from_a_folder_to_a_store(verb: Verb, local: Path, s3: S3Place) -> None:
     assert verb(local, s3 / "out", storage_options=s3.options).samples == 5
     assert verb(local, s3 / "own", dest_options=s3.options).samples == 5
 
 
-@pytest.mark.one_in(2)
+@pytest.mark.one_in(4)
 @VERBS
 def test_from_a_store_to_another_with_two_sets_of_keys(verb: Verb, stored: str, s3: S3Place, far: S3Place) -> None:
     assert verb(stored, far / "out", source_options=s3.reader, dest_options=far.options).samples == 5
@@ -117,6 +119,7 @@ def test_from_a_store_to_another_with_two_sets_of_keys(verb: Verb, stored: str, 
     assert {name.split("/")[1] for name in found} == {"out", "two", "three"}
 
 
+@pytest.mark.one_in(4)
 @VERBS
 def test_empty_options_of_one_place_are_the_environments(
     verb: Verb, stored: str, s3: S3Place, far: S3Place, monkeypatch: pytest.MonkeyPatch
@@ -178,6 +181,7 @@ def test_a_plan_carries_them(stored: str, s3: S3Place, far: S3Place) -> None:
     assert plan.commit().samples == 5
 
 
+@pytest.mark.full
 def test_commands_mean_the_same(stored: str, s3: S3Place, far: S3Place, tmp_path: Path) -> None:
     def flags(name: str, place: dict[str, Any]) -> list[str]:
         return [word for key, value in place.items() for word in (f"--{name}-option", f"{key}={value}")]

@@ -188,6 +188,7 @@ def test_a_bucket_that_refuses_stops_the_run(s3: S3Place, tmp_path: Path) -> Non
     assert str(caught.value.place["url"]).startswith("s3://")
 
 
+@pytest.mark.full
 def test_a_web_server_that_is_not_there_costs_its_samples_only(web: WebPlace, tmp_path: Path) -> None:
     web.plant("a.jpg", jpeg(0))
     (tmp_path / "list.tsv").write_text(f"{web.url()}/a.jpg\nhttp://127.0.0.1:9/b.jpg\n")

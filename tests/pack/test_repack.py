@@ -41,8 +41,8 @@ def packed(tmp_path: Path) -> Path:
     return tmp_path / "in"
 
 
-@pytest.mark.one_in(2)
-@pytest.mark.parametrize("workers", [pytest.param(0, marks=pytest.mark.full), 2])
+@pytest.mark.full
+@pytest.mark.parametrize("workers", [0, 2])
 def test_there_and_back(packed: Path, tmp_path: Path, workers: int) -> None:
     tar = repack(packed, tmp_path / "tar", format="tar", shard_size="90kB", shuffle=True, seed=3, workers=workers)
     before = Manifest.load(packed)
@@ -113,6 +113,7 @@ def test_keys_by_their_last_parts_are_compared(tmp_path: Path) -> None:
     assert caught.value.place["key"] == "0"
 
 
+@pytest.mark.full
 def test_from_store_to_store(s3: S3Place, packed: Path, tmp_path: Path) -> None:
     options = {"storage_options": s3.options, "source_options": s3.options}
     for name, data in tree(packed).items():

@@ -109,6 +109,7 @@ def receipt(path: Path) -> Path:
     return path.parent / ".pack" / f"{path.name}.json"
 
 
+@pytest.mark.one_in(3)
 @pytest.mark.parametrize(
     "harm",
     [cut, flip, Path.unlink, lambda path: cut(receipt(path)), lambda path: receipt(path).unlink()],

@@ -177,6 +177,7 @@ def test_rejected_lines_are_no_duplicates() -> None:
     scan(records, reader_of(records, "tab", Wanted()))
 
 
+@pytest.mark.full
 def test_names_without_end() -> None:
     records = records_of(b"".join(b"%d\t%x\n" % (i, i) for i in range(1_000_001)), "tab")
     with pytest.raises(SourceError, match="more than 1,000,000 names"):

@@ -84,7 +84,7 @@ def source(tmp_path: Path) -> Path:
     return photo_list(tmp_path / "in", 60)
 
 
-@pytest.mark.one_in(3)
+@pytest.mark.one_in(4)
 @pytest.mark.parametrize("transport", ["obstore", "fsspec"])
 def test_the_objects_are_the_files_of_a_local_run(place: S3Place, source: Path, tmp_path: Path, transport: Any) -> None:
     local = pack(source, tmp_path / "out", shard_size=SMALL, workers=0)
@@ -113,6 +113,7 @@ def test_processes_get_credentials_but_not_in_their_command_lines(s3: S3Place, s
     assert stored(s3) == tree(tmp_path / "out")
 
 
+@pytest.mark.one_in(4)
 def test_again_another_and_overwriting(place: S3Place, source: Path, tmp_path: Path) -> None:
     options: dict[str, Any] = {"storage_options": place.options, "shard_size": SMALL, "workers": 0}
     pack(source, place.url(), **options)

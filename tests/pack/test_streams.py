@@ -176,6 +176,7 @@ class Lazy:
         return {"jpg": jpeg(number), "cls": number}
 
 
+@pytest.mark.full
 def test_a_map_style_data_set_is_read_by_the_workers(tmp_path: Path) -> None:
     pack(Lazy(40), tmp_path / "out", shard_size=SMALL, workers=2)
     found = samples(tmp_path / "out")

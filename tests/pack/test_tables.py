@@ -168,7 +168,8 @@ def test_columns_that_are_not_chosen_are_not_read(tmp_path: Path) -> None:
         values(path)
 
 
-@pytest.mark.parametrize("suffix", ["parquet", pytest.param("arrow", marks=pytest.mark.full)])
+@pytest.mark.full
+@pytest.mark.parametrize("suffix", ["parquet", "arrow"])
 def test_tables_of_large_images(tmp_path: Path, suffix: str) -> None:
     count = 2100
     images = [{"bytes": jpeg(i), "path": f"p{i:04d}.jpg"} for i in range(count)]

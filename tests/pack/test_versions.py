@@ -76,6 +76,7 @@ def spoil(path: Path) -> None:
     path.write_bytes(bytes(data))
 
 
+@pytest.mark.one_in(5)
 @VERBS
 def test_an_old_version(verb: Verb, grown: Path, tmp_path: Path) -> None:
     assert verb(grown, tmp_path / "old", version=1).samples == 20
@@ -90,6 +91,7 @@ def test_an_old_version(verb: Verb, grown: Path, tmp_path: Path) -> None:
         verb(grown, tmp_path / "none", version=7)
 
 
+@pytest.mark.one_in(5)
 @VERBS
 def test_damage_in_the_first_place_is_read_in_the_next(verb: Verb, grown: Path, tmp_path: Path) -> None:
     verb(grown, tmp_path / "expected", workers=0)
@@ -101,6 +103,7 @@ def test_damage_in_the_first_place_is_read_in_the_next(verb: Verb, grown: Path, 
     assert tree(tmp_path / "out") == tree(tmp_path / "expected")
 
 
+@pytest.mark.one_in(5)
 @VERBS
 def test_a_replica_serves_what_is_gone(verb: Verb, grown: Path, tmp_path: Path) -> None:
     shutil.copytree(grown, tmp_path / "near")
@@ -112,6 +115,7 @@ def test_a_replica_serves_what_is_gone(verb: Verb, grown: Path, tmp_path: Path) 
     assert tree(tmp_path / "out") == tree(tmp_path / "expected")
 
 
+@pytest.mark.one_in(5)
 @VERBS
 def test_a_cache_is_filled_and_serves(verb: Verb, grown: Path, s3: S3Place, tmp_path: Path) -> None:
     verb(grown, tmp_path / "expected", workers=0)
@@ -124,6 +128,7 @@ def test_a_cache_is_filled_and_serves(verb: Verb, grown: Path, s3: S3Place, tmp_
             s3.client.delete_object(Bucket=s3.bucket, Key=f"{s3.name}/in/{manifest.shard_name(shard)}")
 
 
+@pytest.mark.one_in(5)
 @VERBS
 def test_what_a_cache_holds_and_is_damaged_comes_anew(verb: Verb, grown: Path, s3: S3Place, tmp_path: Path) -> None:
     verb(grown, tmp_path / "expected", workers=0)
@@ -146,6 +151,7 @@ def test_versions_of_several(grown: Path, tmp_path: Path) -> None:
         merge([grown, tmp_path / "other"], tmp_path / "none", version=[1])
 
 
+@pytest.mark.full
 def test_commands(grown: Path, s3: S3Place, tmp_path: Path) -> None:
     def run(*arguments: object) -> str:
         result = CliRunner().invoke(app, [str(argument) for argument in arguments])

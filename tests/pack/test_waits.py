@@ -250,6 +250,7 @@ pack(sys.argv[1], sys.argv[2], shuffle=False, workers=0)
 """
 
 
+@pytest.mark.full
 def test_a_dead_source_does_not_keep_a_run_from_being_interrupted(tmp_path: Path) -> None:
     source = photo_list(tmp_path / "in", 200)
     command = [sys.executable, "-c", HANGS, str(source), str(tmp_path / "out")]

@@ -112,6 +112,7 @@ def ignore(*_: object) -> None: ...
 # ------------------------------------------------------------------------------------------------------------- messages
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize("workers", [1, 3])
 def test_messages_of_megabytes_both_ways(helpers: ModuleType, tmp_path: Path, workers: int) -> None:
     payload = random.Random(0).randbytes(4 << 20)
@@ -122,6 +123,7 @@ def test_messages_of_megabytes_both_ways(helpers: ModuleType, tmp_path: Path, wo
     assert found == dict.fromkeys(range(12), True)
 
 
+@pytest.mark.full
 def test_of_large_tasks_one_waits_here_at_a_time(
     helpers: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -213,7 +215,7 @@ def test_lists_of_which_much_is_missing(tmp_path: Path, share: float) -> None:
         assert dict(report.reasons) == {"there is no such file": report.rejects}
 
 
-@pytest.mark.one_in(2)
+@pytest.mark.full
 @pytest.mark.parametrize("share", [0.25, 0.99])
 def test_repack_and_export_where_much_is_rejected(helpers: ModuleType, tmp_path: Path, share: float) -> None:
     with ShardWriter(tmp_path / "in", format="record", shard_size="200kB") as writer:
@@ -284,6 +286,7 @@ def test_a_sequence_that_stays_here_is_sent(tmp_path: Path, monkeypatch: pytest.
 # ---------------------------------------------------------------------------------------------- who hangs, and who dies
 
 
+@pytest.mark.full
 def test_a_worker_dies_whose_child_holds_its_channel_open(
     helpers: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -296,6 +299,7 @@ def test_a_worker_dies_whose_child_holds_its_channel_open(
         os.kill(int((tmp_path / "child").read_text()), signal.SIGKILL)
 
 
+@pytest.mark.full
 def test_a_worker_that_stands_still_is_told_of_and_waited_for(
     helpers: ModuleType, tmp_path: Path, told: list[str]
 ) -> None:
@@ -324,6 +328,7 @@ def test_a_worker_that_stands_still_is_told_of_and_waited_for(
     assert any(str(pid) in told[0] for pid in stopped)
 
 
+@pytest.mark.full
 def test_a_worker_that_cannot_be_killed_is_left(
     helpers: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:

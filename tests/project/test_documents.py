@@ -37,7 +37,10 @@ from ..storage.places import Place
 
 ROOT = Path(__file__).resolve().parents[2]
 # They start stores, ranks, many interpreters.
-LONG = ("storage", "clusters", "s3", "azure", "backends", "packing", "view", "bench", "migrate", "foreign", "doctor")
+LONG = (
+    *("storage", "clusters", "s3", "azure", "backends", "packing", "view", "bench", "migrate", "foreign", "doctor"),
+    *("tour", "tasks", "recipes"),
+)
 FORKSERVER = ("decoding",)  # in CI: it has callables, and a loader; the others with --full
 DOCUMENTS = sorted([*ROOT.glob("README.md"), *(ROOT / "docs").rglob("*.md")])
 FENCE = re.compile(r"^(?P<indent> *)```(?P<kind>\w*)[^\n]*\n(?P<body>.*?)^(?P=indent)```\s*$", re.MULTILINE | re.DOTALL)

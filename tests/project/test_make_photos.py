@@ -8,6 +8,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 TOOLS = Path(__file__).resolve().parents[2] / "tools"
 # The tool, with a collection of two drawn pictures in place of downloads.
 PROGRAM = """
@@ -42,6 +44,7 @@ def contents(folder: Path) -> dict[str, str]:
     }
 
 
+@pytest.mark.full
 def test_the_files_do_not_depend_on_the_number_of_workers(tmp_path: Path) -> None:
     for name, workers in (("one", "1"), ("three", "3")):
         done = run(tmp_path / name, "--workers", workers)
@@ -55,6 +58,7 @@ def test_the_files_do_not_depend_on_the_number_of_workers(tmp_path: Path) -> Non
     assert {line.split("\t")[0] for line in listed} == {f"one/{name}" for name in one if name.endswith(".jpg")}
 
 
+@pytest.mark.full
 def test_a_finished_folder_is_left_and_other_arguments_replace_it(tmp_path: Path) -> None:
     out = tmp_path / "photos"
     assert run(out).returncode == 0

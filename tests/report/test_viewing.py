@@ -37,6 +37,7 @@ def brighter(sample: dict[str, Any], rng: np.random.Generator) -> dict[str, Any]
     return sample
 
 
+@pytest.mark.one_in(5)
 @pytest.mark.parametrize("way", ["decoded", "sample by sample", "batch by batch"])
 @pytest.mark.parametrize("num_workers", [0, 2])
 def test_draws_are_those_of_the_loader(url: Path, way: str, num_workers: int) -> None:

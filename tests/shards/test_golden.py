@@ -164,6 +164,7 @@ def test_golden_files_are_those_that_were_committed() -> None:
     assert len(SHA256) == sum(path.is_file() for path in FOLDER.rglob("*"))
 
 
+@pytest.mark.full
 def test_the_builder_does_not_build_twice() -> None:
     builder = FOLDER.parent / "build_v1.py"
     before = {path: path.stat().st_mtime_ns for path in FOLDER.rglob("*")}

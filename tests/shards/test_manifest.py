@@ -236,6 +236,7 @@ def test_the_checksum_is_of_what_is_said_not_of_how_it_is_written(folder) -> Non
     assert Manifest.load(folder).classes == ("cat", "dög")
 
 
+@pytest.mark.full
 def test_every_flipped_bit_of_the_head_is_found(folder) -> None:
     path = folder / MANIFEST_NAME
     data = path.read_bytes()

@@ -52,6 +52,7 @@ reading = pytest.mark.parametrize(("place", "transport"), READ, indirect=["place
 writing = pytest.mark.parametrize(("place", "transport"), WRITTEN, indirect=["place"])
 
 
+@pytest.mark.one_in(3)
 @reading
 def test_ranges(place, transport) -> None:
     data = bytes(range(256)) * 3000
@@ -115,6 +116,7 @@ def test_a_range_of_several_requests_is_not_of_two_versions(place) -> None:
     ask(place, work, "fsspec")
 
 
+@pytest.mark.one_in(4)
 @writing
 @pytest.mark.filterwarnings("ignore:Sending a large body directly:ResourceWarning")  # aiohttp's advice to adlfs
 @pytest.mark.parametrize("sizes", [[], [1], [PART], [PART - 1, 2], [3 << 20] * 7], ids=str)
@@ -132,6 +134,7 @@ def test_uploads_show_when_they_are_finished(sizes, place, transport) -> None:
     assert place.dig("x") == b"".join(pieces)
 
 
+@pytest.mark.one_in(4)
 @writing
 @pytest.mark.filterwarnings("ignore:Sending a large body directly:ResourceWarning")  # aiohttp's advice to adlfs
 @pytest.mark.parametrize("size", [0, 1, 20 << 20])

@@ -92,6 +92,7 @@ def read(store: RemoteStore, offset: int, length: int, size: int | None = len(DA
 # -------------------------------------------------------------------------------------------------------------- reads
 
 
+@pytest.mark.one_in(3)
 @pytest.mark.parametrize("name", PASSING)
 def test_what_passes_is_overcome_and_counted(store, s3, proxy, counted, name, exact) -> None:
     s3.plant("x", DATA)
@@ -113,6 +114,7 @@ def test_what_had_come_is_not_sent_again(store, s3, proxy, counted, name, exact)
         assert proxy.body_bytes < 1.4 * len(data)
 
 
+@pytest.mark.one_in(3)
 @pytest.mark.parametrize("name", [name for name in PASSING if name not in ("status 429", "status 500", "status 502")])
 def test_what_stays_is_one_clear_error(store, s3, proxy, name, exact) -> None:
     s3.plant("x", DATA)
@@ -292,6 +294,7 @@ def test_a_server_that_goes_away_and_comes_back(store, s3, proxy) -> None:
         comes_back.join()
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize(("transport", "patience"), [("obstore", 0.5), ("fsspec", "0.5s")])
 def test_patience_is_an_option(s3, proxy, transport, patience) -> None:
     s3.plant("x", DATA)

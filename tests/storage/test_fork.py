@@ -50,6 +50,7 @@ def test_children_of_a_parent_that_has_read(store) -> None:
     assert bytes(store.get("x")) == b"123"
 
 
+@pytest.mark.full
 def test_a_child_of_a_parent_that_has_read_through_fsspec(s3) -> None:
     s3.plant("x", b"123")
     store = open_store(s3.url(), storage_options=s3.options, transport="fsspec")
@@ -122,6 +123,7 @@ def _reads(store: Store) -> None:
         sys.exit(1)
 
 
+@pytest.mark.one_in(3)
 @pytest.mark.parametrize("method", ["fork", "spawn", "forkserver"])
 def test_start_methods(method, s3) -> None:
     s3.plant("x", b"123")
@@ -154,6 +156,7 @@ def ends(place, ending: str, transport: str) -> None:
     assert found.stdout.startswith("end\n")
 
 
+@pytest.mark.one_in(4)
 @pytest.mark.parametrize("ending", ENDINGS)
 def test_the_end_of_a_process_waits_for_nothing(ending, s3) -> None:
     ends(s3, ending, "auto")

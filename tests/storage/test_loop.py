@@ -297,6 +297,7 @@ def slow_line(s3, s3_server):
         yield arguments
 
 
+@pytest.mark.full
 def test_requests_in_flight_neither_hang_nor_crash_the_end(slow_line) -> None:
     """obstore's threads call into Python; one that came while the interpreter went down aborted one process in ten."""
     text = (
@@ -309,6 +310,7 @@ def test_requests_in_flight_neither_hang_nor_crash_the_end(slow_line) -> None:
     assert [outcome(process) for process in runs] == [(0, "", "")] * len(runs)
 
 
+@pytest.mark.full
 def test_forked_children_with_requests_in_flight_end(slow_line) -> None:
     text = (
         READING
@@ -331,9 +333,10 @@ def test_forked_children_with_requests_in_flight_end(slow_line) -> None:
     assert outcome(programs(1, text, *slow_line(0.3))[0]) == (0, "", "")
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(
     "method",
-    [pytest.param("fork", marks=pytest.mark.full), pytest.param("forkserver", marks=pytest.mark.full), "spawn"],
+    ["fork", "forkserver", "spawn"],
 )
 def test_children_of_multiprocessing_with_requests_in_flight_end(slow_line, tmp_path, method) -> None:
     text = (

@@ -374,6 +374,7 @@ def test_slow_lines_are_read_in_small_pieces() -> None:
     assert slow.chunk() == SMALL_CHUNK
 
 
+@pytest.mark.one_in(3)
 @pytest.mark.parametrize("first", [GOOD, Answer(after=300), Answer(after=300, ends="silence")])
 def test_nothing_of_a_read_stays_in_memory(first) -> None:
     """Without a garbage collection: a budget of memory is kept only if pieces go when they are let go of."""

@@ -50,6 +50,7 @@ def flat(batches) -> list:
     ]
 
 
+@pytest.mark.full
 @settings(max_examples=30)
 @given(
     seed=st.integers(0, 3),
@@ -82,6 +83,7 @@ def test_an_epoch_is_whole_however_few_indexes_stay_open(tmp_path, monkeypatch) 
     assert sorted(number for batch in dataset for number in batch["id"].tolist()) == list(range(300))
 
 
+@pytest.mark.one_in(3)
 @pytest.mark.parametrize("prefetch", [2_000, 20_000, 10**8], ids=["tight", "some", "ample"])
 def test_the_budget_holds_but_for_the_step_that_is_needed(folder, prefetch) -> None:
     shape = {"batch_size": 8, "shuffle": True, "fields": ["bin"]}

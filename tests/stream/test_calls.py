@@ -84,6 +84,7 @@ def test_it_is_called_once_a_sample(folder: Path) -> None:
     assert [batch[name].tolist() for name in "abc"] == [[1] * 20, [2] * 20, [3] * 20]
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize("context", ["fork", "forkserver"])
 def test_calls_travel_to_workers_and_states_go_on(folder: Path, context: str) -> None:
     fields = AUDIO | {("loud", "noise"): Call(noisy, source="wav;flac", ragged=True)}

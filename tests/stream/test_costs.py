@@ -63,6 +63,7 @@ def test_every_sample_comes_once_in_batches_of_about_the_same_cost(folder: Path)
         assert [len(row) for row in batches[0]["wave"]] == [int(10 * one) for one in batches[0]["seconds"].tolist()]
 
 
+@pytest.mark.full
 def test_batches_are_the_same_with_any_workers_and_from_afar(folder: Path) -> None:
     expected = [ids_of(batch) for batch in data(folder)]
     for workers in (1, 2):

@@ -114,6 +114,7 @@ def test_through_workers_on_lent_memory(scenes: Path, expected: list[Any], metho
         assert same(resized(batch), wanted)
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize("workers", [0, 1])
 def test_a_prefetcher_resizes_before_its_transform(scenes: Path, expected: list[Any], workers: int) -> None:
     def transform(batch: dict[str, Any]) -> dict[str, Any]:
@@ -194,6 +195,7 @@ def test_transforms_must_agree(scenes: Path) -> None:
         data(scenes, "device", transform=sized).peek()
 
 
+@pytest.mark.full
 def test_mixtures(scenes: Path) -> None:
     def mixed(one: str, other: str, **changes: Any) -> ss.Mixture:
         parts = data(scenes, one), data(scenes, other, fields=fields(other) | changes)

@@ -107,6 +107,7 @@ def test_a_key_that_no_document_has(tmp_path: Path) -> None:
     assert reader.get(reader[0]["__key__"])["ids.keys"] == ["d/0", "d/1"], "bins are samples like any others"
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize("table", [True, False])
 def test_every_version_finds_its_documents(table: bool, tmp_path: Path, home: Path) -> None:
     parts = [documents([5, 20, 3] * 30, "a"), documents([9, 1], "b"), documents([2, 31], "c")]

@@ -53,6 +53,7 @@ def test_a_slot_is_that_of_a_damaged_sample(folder: Path, transform: Any) -> Non
     assert [(sample["id"], sample["__valid__"]) for sample in first] == [(n, True) for n in (0, 1, 60, 61)]
 
 
+@pytest.mark.full
 @settings(max_examples=25, deadline=None)
 @given(data=st.data())
 def test_all_others_keep_their_positions(folder: Path, data: st.DataObject) -> None:

@@ -84,6 +84,7 @@ def test_workers_of_a_plain_loader_go_on_with_a_version_in_every_epoch(version: 
         assert found == epoch
 
 
+@pytest.mark.one_in(4)
 @pytest.mark.parametrize("name", NOW)
 def test_the_version_of_today_saves_the_states_that_it_saved_then(name: str) -> None:
     """Each entry, that is: a state may say more than it did."""

@@ -55,6 +55,7 @@ def batches(*arguments: Any, **keywords: Any) -> list[dict[str, Any]]:
     return [{name: flat(value) for name, value in batch.items()} for batch in found]
 
 
+@pytest.mark.one_in(5)
 @pytest.mark.parametrize("verify", [True, False])
 @pytest.mark.parametrize(
     "view", [{}, {"where": {"id": list(range(5, 120, 3))}}, {"split": ("b", {"a": 0.4, "b": 0.6})}]
@@ -144,6 +145,7 @@ def test_tar_and_record_shards_in_one_batch(tmp_path: Path) -> None:
     assert all(batch["tok"] == [[number] * 5 for number in batch["id"]] for batch in found)
 
 
+@pytest.mark.full
 def test_more_shards_than_are_kept_open(tmp_path: Path) -> None:
     folder = write_dataset(tmp_path, numbered([2] * 400, tok=lambda n: np.full(5, n, np.uint16)), types=TYPES)
     for batch_size in (3, 700):
@@ -234,6 +236,7 @@ def forbidden(*arguments: Any) -> None:
     raise AssertionError("read shard by shard")
 
 
+@pytest.mark.one_in(4)
 @pytest.mark.skipif(not can_copy(), reason="this system does not copy from a process's own memory")
 @pytest.mark.parametrize("mixed_in", [False, True])
 def test_what_a_cache_holds_whole_is_gathered(

@@ -96,6 +96,7 @@ def test_what_is_written_into_a_store_is_read_out_of_it(tmp_path) -> None:
     assert (len(reader), reader[7]["id"], reader.get("k0199")["id"]) == (200, 7, 199)
 
 
+@pytest.mark.full
 def test_several_stores_and_folders_are_one_data_set(tmp_path) -> None:
     places = [fill(Memory()), fill(tmp_path / "folder", 200), fill(Memory("two"), 400)]
     assert sorted(ids(ss.ShardDataset(places, **SHAPE))) == [*range(600)]
@@ -117,6 +118,7 @@ def test_a_cache_may_stand_before_it(tmp_path) -> None:
     assert store.reads == before
 
 
+@pytest.mark.one_in(5)
 @pytest.mark.parametrize("wrong", [Memory("near"), locate("s3://near/ds"), "near", 7, None])
 def test_one_replica_in_place_of_a_list_is_an_error_of_its_own(tmp_path, wrong: Any) -> None:
     fill(tmp_path / "folder")

@@ -65,6 +65,7 @@ ROADS: dict[str, dict[str, Any]] = {
 }
 
 
+@pytest.mark.one_in(5)
 @pytest.mark.parametrize("road", ROADS)
 @pytest.mark.parametrize("kind", SCALAR_TYPES)
 def test_stored_numbers_keep_dtype_and_value(folder: Folder, kind: str, road: str) -> None:
@@ -316,7 +317,7 @@ def test_the_common_dtype_is_the_narrowest_that_holds_both(one: str, other: str)
     assert found == common_dtype([np.dtype(other), np.dtype(one)])
 
 
-@pytest.mark.one_in(5)
+@pytest.mark.one_in(10)
 @pytest.mark.parametrize(("one", "other"), [*itertools.combinations(SCALAR_TYPES, 2)])
 def test_unlike_sources_come_in_a_common_dtype_or_are_refused(folder: Folder, one: str, other: str) -> None:
     common = common_dtype([np.dtype(one), np.dtype(other)])
@@ -337,6 +338,7 @@ def test_unlike_sources_come_in_a_common_dtype_or_are_refused(folder: Folder, on
             assert seen[source] <= {repr(value) if isinstance(value, float) else value for value in stored}
 
 
+@pytest.mark.one_in(3)
 @pytest.mark.parametrize("recipe", [{"transform": same}, {"fields": {"x": same}}, {}])
 def test_every_batch_of_a_mixture_has_the_dtype(folder: Folder, recipe: dict[str, Any]) -> None:
     ids = [5, 2**63 + 1, 2**63 + 2, 2**60 + 1]

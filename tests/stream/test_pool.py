@@ -121,6 +121,7 @@ def test_memory_is_bounded_and_given_up(photos: Path) -> None:
     assert not pooled()
 
 
+@pytest.mark.full
 @pytest.mark.usefixtures("small")
 def test_two_iterations_at_once(photos: Path) -> None:
     batches, other = dataset(photos, 3), dataset(photos, 4)

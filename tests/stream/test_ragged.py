@@ -142,6 +142,7 @@ def test_padding_that_cannot_be(value: float, to: Any, message: str) -> None:
     assert caught.value.hint
 
 
+@pytest.mark.full
 def test_nested_tensors_lie_on_the_same_memory() -> None:
     rows = flat(3, 0, 2)
     nested = rows.nested()

@@ -158,6 +158,7 @@ def test_explicit_ranks_of_another_size_than_the_launcher_have_no_nodes(
     assert "not those of the launcher" in caplog.text
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize(("affinity", "least", "most"), [("node", 0.95, 1.0), (None, 0.0, 0.7)])
 def test_affinity_keeps_the_shards_of_a_node(
     launched: Callable[..., None], tmp_path: Path, affinity: Any, least: float, most: float

@@ -213,6 +213,7 @@ def test_a_missing_key_says_which_and_where(folder: Path) -> None:
     assert error.value.place == {"url": str(folder), "key": "k/300"}
 
 
+@pytest.mark.full
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=10)
 @given(versions=st.lists(st.lists(NAMES, min_size=1, max_size=9, unique=True), min_size=1, max_size=5), table=...)
 def test_every_version_finds_its_first_samples(versions: list[list[str]], table: bool, home: Path) -> None:

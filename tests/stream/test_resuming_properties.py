@@ -291,6 +291,7 @@ def test_any_chain_of_runs_is_one_run(data, sizes, order, epoch, chain, last, ve
     check_chain(data, sizes, order, epoch, chain, last, version, skips)
 
 
+@pytest.mark.one_in(7)
 @pytest.mark.parametrize("sizes", [[], [0], [0, 0], [1], [2], [0, 3, 0], [64], [65], [0, 1, 200, 0], [1] * 30], ids=str)
 @pytest.mark.parametrize("kind", ["loader", "plain", "stateful"])
 def test_odd_data_sets(data, sizes, kind) -> None:

@@ -184,6 +184,7 @@ def test_an_index_that_is_read_again_has_to_be_the_same(web, folder, tmp_path, m
         epoch(open_set(web), {3: change})
 
 
+@pytest.mark.one_in(3)
 def test_an_object_that_is_gone_was_not_replaced(where, folder) -> None:
     place, transport = where
     upload(folder, place)

@@ -64,6 +64,7 @@ def test_sources_are_used_evenly(folders: dict[str, Path]) -> None:
         assert uses.max() - uses.min() <= 2 + 0.1 * uses.max()
 
 
+@pytest.mark.one_in(3)
 @pytest.mark.parametrize("by", ["samples", "batches"])
 @pytest.mark.parametrize("workers", [0, 2])
 def test_other_ranks_go_on_in_mid_ramp(by: Any, workers: int, folders: dict[str, Path]) -> None:
@@ -97,6 +98,7 @@ def test_a_state_is_small_and_goes_through_json(folders: dict[str, Path]) -> Non
     assert len(json.dumps(state)) <= 500
 
 
+@pytest.mark.one_in(3)
 @pytest.mark.parametrize(
     ("schedule", "refused"),
     [
@@ -211,6 +213,7 @@ def test_positions_may_count_tokens(tmp_path: Path) -> None:
         ss.Mixture(sources, schedule=schedule, unit="tokens", batch_size=5)
 
 
+@pytest.mark.one_in(3)
 @pytest.mark.parametrize("by", ["samples", "batches"])
 @pytest.mark.parametrize("scheduled", [True, False])
 @pytest.mark.parametrize("batch_size", [20, None])
@@ -232,6 +235,7 @@ def test_what_was_seen_is_counted(scheduled: bool, by: Any, batch_size: int | No
     assert seen["code"].tokens is None
 
 
+@pytest.mark.full
 def test_what_ranks_have_seen_counts_for_all(folders: dict[str, Path]) -> None:
     counts = np.zeros(4, int)
     state = None

@@ -47,6 +47,7 @@ def test_other_processes_see_the_same(method: str) -> None:
     assert desk.find(1) is None
 
 
+@pytest.mark.full
 def test_whoever_reads_while_it_is_written_gets_a_whole_value() -> None:
     record = SharedRecord()
     values: list[Any] = [["a"] * 3, ["b"] * 900]

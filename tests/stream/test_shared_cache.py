@@ -77,7 +77,8 @@ def test_eight_processes_start_cold_and_fetch_each_byte_once(proxy, web, folder,
     assert proxy.body_bytes <= RANKS * 4096
 
 
-@pytest.mark.parametrize("cached", [False, pytest.param(True, marks=pytest.mark.full)], ids=["streamed", "cached"])
+@pytest.mark.full
+@pytest.mark.parametrize("cached", [False, True], ids=["streamed", "cached"])
 def test_a_server_that_is_restarted_in_an_epoch_costs_time_only(cached, proxy, web, tmp_path) -> None:
     url = web.url().replace(web.endpoint, proxy.url)
     dataset = ss.ShardDataset(

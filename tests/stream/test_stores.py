@@ -85,6 +85,7 @@ def test_any_url_of_fsspec(folder) -> None:
         files.rm("/streamed", recursive=True)
 
 
+@pytest.mark.one_in(3)
 @pytest.mark.parametrize("method", ["fork", "forkserver", pytest.param("spawn", marks=pytest.mark.full)])
 def test_workers_of_every_start_method_after_the_parent_has_read(method, folder, s3, tmp_path) -> None:
     upload(folder, s3)
@@ -192,6 +193,7 @@ def cached(url: str, cache: Path) -> ss.ShardDataset:
     return ss.ShardDataset(url, cache=cache, **SETTINGS)
 
 
+@pytest.mark.full
 def test_a_cached_data_set_trains_without_its_store(folder, web, proxy, tmp_path, caplog) -> None:
     upload(folder, web)
     url, cache = web.url().replace(web.endpoint, proxy.url), tmp_path / "cache"
@@ -205,6 +207,7 @@ def test_a_cached_data_set_trains_without_its_store(folder, web, proxy, tmp_path
     assert "taken from the cache" in warnings[0].getMessage()
 
 
+@pytest.mark.full
 def test_without_store_and_cache_it_is_one_error(folder, web, proxy, tmp_path, monkeypatch) -> None:
     upload(folder, web)
     url, cache = web.url().replace(web.endpoint, proxy.url), tmp_path / "cache"

@@ -76,6 +76,7 @@ VIEWS: dict[str, Callable[[Any], ss.ShardDataset]] = {
 }
 
 
+@pytest.mark.one_in(5)
 @pytest.mark.parametrize("view", VIEWS)
 @pytest.mark.parametrize("workers", [0, pytest.param(2, marks=pytest.mark.full)])
 def test_a_run_of_the_old_version_goes_on(folder: Path, view: str, workers: int, caplog: Any) -> None:
@@ -248,6 +249,7 @@ def upload(folder: Path, web: WebPlace) -> None:
         web.plant(path.name, path.read_bytes())
 
 
+@pytest.mark.full
 def test_over_a_network_with_a_cache_and_then_without_the_store(
     folder: Path, web: WebPlace, proxy: FaultProxy, tmp_path: Path
 ) -> None:

@@ -57,6 +57,7 @@ def drawn(dataset: Any) -> list[int]:
     return flat(map(ids_of, dataset))
 
 
+@pytest.mark.one_in(5)
 @pytest.mark.parametrize("name", WEIGHTS)
 @pytest.mark.parametrize("epoch_size", [None, 7, 1000])
 def test_every_sample_comes_as_often_as_its_weight_says(folder, name, epoch_size):
@@ -100,6 +101,7 @@ def test_an_epoch_is_that_of_the_reference(folder, shuffle):
             assert found == sorted(found)
 
 
+@pytest.mark.full
 def test_labels_have_the_same_share_in_each_epoch(folder):
     dataset = ss.ShardDataset(
         folder, fields=["cls"], batch_size=100, weights=BALANCED, epoch_size=100_000, shuffle=True
@@ -237,6 +239,7 @@ def test_a_state_of_other_weights_is_refused(folder):
         first.load_state_dict(dataset().state_dict())
 
 
+@pytest.mark.full
 @at_most(20)
 @given(
     weights=st.sampled_from(["weight", BALANCED, {"cls": {0: 1, 1: 0, 2: 40, 4: 0}}]),
@@ -268,6 +271,7 @@ def test_a_sample_that_comes_often_is_fetched_once_a_window(folder):
     assert store.bytes < 4 * dataset.manifest.bytes
 
 
+@pytest.mark.full
 def test_a_mixture_draws_from_a_weighted_source(folder):
     weighted = ss.ShardDataset(folder, fields=["id", "cls"], weights={"cls": {0: 1, 1: 0, 2: 3, 4: 0}})
     plain = ss.ShardDataset(folder, fields=["id", "cls"])
@@ -311,6 +315,7 @@ def parts_of(folder: Path, kind: str, size: int | None) -> dict[str, tuple[ss.Sh
     return {"weighted": (weighted, 0.6), "all": (ss.ShardDataset(folder, fields=["id"]), 0.25), "other": (other, 0.15)}
 
 
+@pytest.mark.full
 @at_most(20)
 @given(
     st.sampled_from(["plain", "take", "split", "where", "repeat", "choose"]),
@@ -353,6 +358,7 @@ def test_a_mixture_of_weighted_sources_that_stops_anywhere_goes_on(folder, kind,
     assert drawn(rest) == following
 
 
+@pytest.mark.one_in(3)
 @pytest.mark.parametrize("how", [pickle.dumps, copy.copy, copy.deepcopy])
 def test_copies_draw_the_same(folder, how):
     options = {"fields": ["id"], "batch_size": 10, "shuffle": True, "tail": "exact", "epoch_size": 500}

@@ -62,6 +62,7 @@ _ASKED = (
 )
 
 
+@pytest.mark.one_in(4)
 @pytest.mark.parametrize("kind", SCALAR_TYPES)
 @given(data=st.data())
 def test_exactly_the_samples_that_hold_a_number_are_found(columns: Any, kind: str, data: st.DataObject) -> None:
@@ -78,6 +79,7 @@ def test_exactly_the_samples_that_hold_a_number_are_found(columns: Any, kind: st
     assert found(dataset, asked) == [i for i, value in enumerate(held) if value is not None and value in wanted]
 
 
+@pytest.mark.one_in(4)
 @pytest.mark.parametrize("kind", SCALAR_TYPES)
 def test_every_stored_number_finds_itself_and_nothing_else(columns: Any, kind: str) -> None:
     dataset, stored = columns(kind)

@@ -374,7 +374,7 @@ WRONG = {
 }
 
 
-@pytest.mark.one_in(4)
+@pytest.mark.full
 @pytest.mark.parametrize("what", WRONG)
 def test_good_ones_pass_and_bad_ones_are_told_what_is_wrong(tmp_path, what) -> None:
     code, wrong = WRONG[what]

@@ -53,6 +53,7 @@ def test_what_passes_costs_nothing_but_time(store, fault, after) -> None:
     assert store.hits(fault) == 2
 
 
+@pytest.mark.one_in(3)
 @pytest.mark.parametrize("fault", ["busy", "reset", "stall"])
 def test_what_does_not_pass_is_a_storage_error_that_tells_what_was_tried(store, fault) -> None:
     store.fail(fault, SECOND)

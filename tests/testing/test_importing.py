@@ -34,6 +34,7 @@ sys.meta_path.insert(0, Blocked())
     return done.stdout
 
 
+@pytest.mark.full
 def test_all_of_it_works_without_pytest(tmp_path) -> None:
     code = """
 import shardstream as ss

@@ -12,21 +12,21 @@ import pytest
 ROOT = Path(__file__).resolve().parents[2]
 
 SHORT = {
-    "crash_points, killed": ("crash_points", "--only", "pack,append,export to files,cache", "--how", "killed before"),
-    "crash_points, refused": ("crash_points", "--only", "pack,merge", "--how", "ENOSPC"),
+    "crash_points, killed": ("crash_points", "--only", "append,cache", "--how", "killed before"),
+    "crash_points, refused": ("crash_points", "--only", "merge", "--how", "ENOSPC"),
     "damage": ("damage", "--only", "tar: dataset"),
     "fuzz": ("fuzz", "--minutes", "0.4"),
     "haul": ("haul", "--epochs", "4", "--batches", "500", "--methods", "fork"),
-    "kills, writers": ("kills", "--writers", "4", "--trainings", "0"),
+    "kills, writers": ("kills", "--writers", "2", "--trainings", "0"),
     "kills, training": ("kills", "--writers", "0", "--trainings", "3"),
-    "limits": ("limits", "--only", "few_files,long_names"),
-    "outages": ("outages", "--only", "expired,deleted"),
+    "limits": ("limits", "--only", "long_names"),
+    "outages": ("outages", "--only", "deleted"),
     "even_costs": ("even_costs", "--clips", "100000", "--ranks", "4", "--budgets", "120"),
     "pack_documents": (
         "pack_documents",
         *("--documents", "20000", "--longest", "300000", "--workers", "1,2", "--killed-after", "3"),
     ),
-    "soak": ("soak", "--minutes", "1.5", "--phase", "15"),
+    "soak": ("soak", "--minutes", "1", "--phase", "10"),
 }
 
 

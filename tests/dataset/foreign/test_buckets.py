@@ -85,6 +85,7 @@ def epoch(dataset: ss.ShardDataset, workers: int = 0) -> list[dict[str, Any]]:
     return samples(ss.Loader(dataset, num_workers=workers))
 
 
+@pytest.mark.one_in(5)
 def test_as_from_this_machine_with_and_without_a_cache(made: InBucket, tmp_path: Path) -> None:
     stored = epoch(made.dataset(made.near))
     assert len(stored) == COUNT
@@ -160,6 +161,7 @@ def asked(proxy: FaultProxy) -> Counter[str]:
     return found
 
 
+@pytest.mark.one_in(5)
 def test_a_cache_asks_for_nothing_twice(made: InBucket, proxy: FaultProxy, tmp_path: Path) -> None:
     loader = ss.Loader(made.dataset(made.far, shuffle=True, cache=tmp_path / "cache"), num_workers=0)
     asked(proxy)

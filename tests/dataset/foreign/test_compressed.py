@@ -76,6 +76,7 @@ def test_samples_are_those_of_what_is_not_compressed(kind: str, folders: Any) ->
         same(everything(place, fields={"jpg": "bytes", "cls": None, "json": None}), plain)
 
 
+@pytest.mark.one_in(4)
 @pytest.mark.parametrize("kind", MAKERS)
 def test_the_order_is_the_same_from_anywhere(kind: str, folders: Any, tmp_path: Path) -> None:
     expected = batches(folders(kind))
@@ -88,6 +89,7 @@ def test_the_order_is_the_same_from_anywhere(kind: str, folders: Any, tmp_path: 
     assert batches(folders(kind), cache=tmp_path / "other") == expected
 
 
+@pytest.mark.one_in(4)
 @pytest.mark.parametrize("kind", MAKERS)
 def test_each_block_is_inflated_once_and_with_a_cache_never_again(kind: str, folders: Any, tmp_path: Path) -> None:
     ss.index(folders(kind), workers=1)
@@ -110,6 +112,7 @@ def test_each_block_is_inflated_once_and_with_a_cache_never_again(kind: str, fol
         assert inflated(lambda place=place, cache=cache: batches(place, cache=cache)) == (0, first)
 
 
+@pytest.mark.one_in(4)
 @pytest.mark.parametrize("kind", MAKERS)
 def test_a_run_goes_on_at_another_place_with_other_workers(kind: str, folders: Any) -> None:
     options: dict[str, Any] = {"fields": ["cls"], "batch_size": 8, "shuffle": True, "seed": 5}
@@ -154,6 +157,7 @@ def test_verify_names_a_damaged_block_and_says_nothing_else_of_its_object(folder
     assert (own_hash.kind, own_hash.what[:8]) == ("checksum", "its sha1")
 
 
+@pytest.mark.full
 def test_what_else_reads_a_data_set(folders: Any, tmp_path: Path) -> None:
     place, plain = folders("mds.zstd"), everything(folders("mds"))
     ss.index(place, workers=1, checksums=True)

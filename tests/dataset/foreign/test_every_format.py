@@ -113,6 +113,7 @@ def test_every_format_has_a_data_set_here() -> None:
     assert set(OTHERS) <= set(FORMATS)
 
 
+@pytest.mark.one_in(3)
 @pytest.mark.parametrize("number", range(len(ALL)), ids=[f"{name}-{i}" for i, (name, _) in enumerate(ALL)])
 def test_values_are_those_that_were_written(number: int, make: Any) -> None:
     found = make(*ALL[number])
@@ -135,6 +136,7 @@ def test_with_workers_stored_and_shuffled(made: Made, place: str) -> None:
     assert read(made.dataset(url, shuffle=True, seed=SEED), 2) == shuffled
 
 
+@pytest.mark.one_in(3)
 def test_over_a_network_without_and_with_a_cache(made: Made, tmp_path: Path) -> None:
     store = made.in_memory()
     shuffled = read(made.dataset(shuffle=True, seed=SEED))
@@ -179,6 +181,7 @@ def test_reader_and_a_part_by_a_number(made: Made) -> None:
     assert [key for key, _ in some] == [key for key, number in numbers.items() if number == wanted]
 
 
+@pytest.mark.one_in(3)
 def test_info_view_and_verify(made: Made, tmp_path: Path) -> None:
     shutil.copytree(made.folder, tmp_path / "own")
     checked = not FORMATS[made.name].loose  # files of their own have none
@@ -207,6 +210,7 @@ def whole(folder: Path) -> bool:
         return False
 
 
+@pytest.mark.one_in(3)
 def test_packed_and_read_again(made: Made, tmp_path: Path) -> None:
     ss.repack(made.folder, tmp_path / "packed", workers=0)
     packed = ss.Reader(tmp_path / "packed", fields=made.fields)

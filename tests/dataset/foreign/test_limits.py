@@ -34,6 +34,7 @@ def test_what_takes_long_is_a_command_of_its_own(tmp_path: Path, monkeypatch: py
     assert ss.index(own, workers=1).scanned == 3
 
 
+@pytest.mark.full
 def test_one_large_gzip_file_is_given_up_while_its_parts_are_found(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

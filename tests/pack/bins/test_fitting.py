@@ -46,6 +46,7 @@ def test_what_is_left_over_is_filled_from_the_longest_on() -> None:
     assert best_fit(np.array([3, 2, 2, 1]), 8, 4).tolist() == [0, 4, 6, 3]
 
 
+@pytest.mark.one_in(5)
 @pytest.mark.parametrize("median", [60, 490, 2000])
 @pytest.mark.parametrize("size", [2048, 8192])
 def test_a_window_is_full_to_a_thousandth(size: int, median: int) -> None:

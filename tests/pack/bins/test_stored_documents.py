@@ -57,6 +57,7 @@ def names(made: list[dict[str, Any]]) -> list[str]:
     return [one["__key__"] for one in made]
 
 
+@pytest.mark.full
 @given(st.data())
 @at_most(40)
 def test_the_same_documents_lie_in_other_bins(data: st.DataObject) -> None:
@@ -121,6 +122,7 @@ def test_another_seed_has_other_documents_share_a_bin(packed: Path, tmp_path: Pa
     assert together[0] != together[1]
 
 
+@pytest.mark.full
 def test_the_same_bytes_by_any_number_of_workers(packed: Path, tmp_path: Path) -> None:
     written = []
     for workers in (0, 2):

@@ -107,6 +107,7 @@ def test_a_tokenizer_is_named(name: str, tmp_path: Path, monkeypatch: pytest.Mon
     )
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize("make", [hugging, openai])
 def test_workers_and_engines_make_the_same_bytes(make: Any, tmp_path: Path) -> None:
     rows = tmp_path / "rows.jsonl"
@@ -315,6 +316,7 @@ def test_a_tokenizer_travels_as_what_it_holds() -> None:
         assert len(repr(made)) < 200
 
 
+@pytest.mark.full
 def test_one_thread_a_worker_finds_the_same_tokens() -> None:
     """Workers take another call of the library than processes that may fork later."""
     program = (
@@ -334,6 +336,7 @@ def test_one_thread_a_worker_finds_the_same_tokens() -> None:
     assert json.loads(found[0]) == json.loads(found[1])
 
 
+@pytest.mark.full
 def test_on_the_command_line(tmp_path: Path) -> None:
     rows, tokenizer = tmp_path / "rows.jsonl", tmp_path / "tokenizer.json"
     rows.write_text("".join(json.dumps(one) + "\n" for one in told()))

@@ -130,6 +130,7 @@ def test_what_a_document_has_besides_stands_with_its_tokens() -> None:
         assert row["ids.keys"] == [f"d{n}" for n in row["n"]]
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.usefixtures("small_windows")
 @pytest.mark.parametrize("format", ["tar", "record"])
 def test_the_same_bytes_by_any_number_of_workers(tmp_path: Path, format: str) -> None:

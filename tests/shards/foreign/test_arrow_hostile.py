@@ -48,6 +48,7 @@ def read(data: bytes, about: Mapping[str, Any] | None = None) -> tuple[int, str]
     return count, message
 
 
+@pytest.mark.one_in(3)
 @pytest.mark.parametrize("stream", [False, True])
 @pytest.mark.parametrize("codec", [None, "lz4"])
 def test_cut_off_at_every_byte(stream: bool, codec: str | None) -> None:

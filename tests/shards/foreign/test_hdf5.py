@@ -114,6 +114,7 @@ def expected(file, name, row):
 # ------------------------------------------------------------------------------------------------------ what is read
 
 
+@pytest.mark.full
 def test_every_kind_comes_back(every):
     with h5py.File(every / "every.h5") as file:
         for place in (every, in_memory(every)):
@@ -136,6 +137,7 @@ def test_types_are_those_of_the_arrays(every):
     assert (kinds["struct.v"], kinds["struct.inner.t"]) == ("array:int16:2", "str")
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize("version", ["earliest", "latest"])
 def test_many_samples_in_all_kinds_of_chunk_indexes(version, tmp_path):
     images = np.arange(4200 * 4, dtype=np.int32).reshape(4200, 4)
@@ -274,7 +276,7 @@ def small(file) -> None:
     put(file, "text", [str(row) for row in range(20)], dtype=h5py.string_dtype())
 
 
-@pytest.mark.parametrize("count", [150, pytest.param(4000, marks=pytest.mark.full)])
+@pytest.mark.parametrize("count", [50, pytest.param(1000, marks=pytest.mark.full)])
 def test_damage_is_an_error_of_ours(count):
     for data in flipped(file_of(small), count, seed=random.Random(count).randrange(1000)):
         if Hdf5().recognise(listing_of(MemoryStore({"a.h5": data})), {}) is None:

@@ -181,6 +181,7 @@ def places(data: bytes, name: str = "a.jsonl"):
     ]
 
 
+@pytest.mark.full
 def test_small_and_large_objects_are_read_alike(monkeypatch):
     rows = [{"id": str(row), "t": "x" * (row % 70), "n": row if row % 5 else None} for row in range(5000)]
     data = lines(rows)
@@ -221,6 +222,7 @@ JSON = st.recursive(
 )
 
 
+@pytest.mark.full
 @settings(max_examples=60, deadline=None)
 @given(st.lists(st.dictionaries(st.sampled_from("abcd"), JSON, max_size=4), min_size=1, max_size=6), st.booleans())
 def test_random_rows_come_back(rows, ascii):

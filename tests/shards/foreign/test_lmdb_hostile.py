@@ -85,6 +85,7 @@ def test_cut_off_anywhere(tmp_path: Path, name: str) -> None:
     assert outcome(data + bytes(PAGE)) == whole
 
 
+@pytest.mark.one_in(3)
 @pytest.mark.parametrize("name", ["files", "numbered", "pickles", "msgpack", "datum"])
 def test_bytes_that_flipped(tmp_path: Path, name: str) -> None:
     data = layouts(tmp_path)[name]
@@ -186,6 +187,7 @@ HARMFUL = {
 }
 
 
+@pytest.mark.one_in(5)
 @pytest.mark.parametrize("protocol", [2, 3, 4, 5])
 @pytest.mark.parametrize("name", HARMFUL)
 def test_nothing_that_a_pickle_names_is_called(tmp_path: Path, name: str, protocol: int) -> None:

@@ -51,6 +51,7 @@ KINDS = [
 ]
 
 
+@pytest.mark.one_in(3)
 @pytest.mark.parametrize("options", KINDS)
 def test_cut_off_and_changed_files(options: dict[str, Any]) -> None:
     table = {name: value for name, value in columns(12).items() if name in SMALL}

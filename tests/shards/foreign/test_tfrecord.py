@@ -166,6 +166,7 @@ def test_compressed_labels_count_from_one_as_plain_ones_do(tmp_path: Path) -> No
     assert [one["cls"] for one in found] == [one["cls"] for one in plain]
 
 
+@pytest.mark.full
 def test_compressed_files_that_are_cut_off_or_damaged(tmp_path: Path) -> None:
     packed, rng = (GOLDEN / "gzip" / "lists.tfrecord.gz").read_bytes(), random.Random(2)
     hostile = [packed[:length] for length in range(2, len(packed), 5)]

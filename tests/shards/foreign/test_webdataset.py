@@ -312,6 +312,7 @@ def small_tar() -> tuple[bytes, Samples, list[int]]:
     return tar, theirs(tar), [*first, len(members)]
 
 
+@pytest.mark.full
 def test_a_tar_that_is_cut_off_anywhere() -> None:
     tar, whole, begins = small_tar()
     for size in range(len(tar) - 512):

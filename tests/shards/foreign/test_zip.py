@@ -197,6 +197,7 @@ def test_deflated_members_are_read_inflated(tmp_path):
     assert read(written(MEMBERS, compression=zipfile.ZIP_DEFLATED)) == EXPECTED
 
 
+@pytest.mark.full
 def test_deflated_zips_that_are_cut_off_or_damaged():
     whole, rng = written(MEMBERS, compression=zipfile.ZIP_DEFLATED), random.Random(6)
     for length in range(4, len(whole)):

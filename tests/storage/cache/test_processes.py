@@ -114,6 +114,7 @@ def test_nobody_waits_for_long_for_a_process_that_is_stopped(world, monkeypatch)
         child.join()
 
 
+@pytest.mark.full
 def test_killed_at_any_moment(world) -> None:
     objects = {f"object-{i}": world.put(f"object-{i}", noise(MIB * 3 // 2, seed=i)) for i in range(8)}
 

@@ -54,6 +54,7 @@ def open_world() -> Iterator[World]:
         yield world
 
 
+@pytest.mark.one_in(2)
 @needs_root
 @pytest.mark.parametrize("prepared", [False, True])
 def test_members_of_a_group_share_a_cache(open_world, prepared) -> None:
