@@ -104,7 +104,8 @@ class OpenShard:
 
     def has_bytes(self, fields: Sequence[str]) -> bool:
         """Whether reading any of these fields takes bytes besides the index."""
-        return any(self.index.columns[name].type.kind != "scalar" for name in self.present(fields))
+        columns = self.index.columns
+        return any(name in columns and columns[name].type.kind != "scalar" for name in fields)
 
     def mean_bytes(self, fields: Sequence[str]) -> float | None:
         """Mean stored bytes of these fields of what an order counts, besides the index; ``None``: it does not say."""

@@ -30,7 +30,7 @@ from __future__ import annotations
 
 from shardstream.order.draws import WEIGHT_BITS, WeightedDraws
 from shardstream.order.epoch import EpochOrder
-from shardstream.order.mixing import MixBy, MixedOrder, mixing_parameters
+from shardstream.order.mixing import MixBy, MixedOrder, labelled_row, mixing_parameters
 from shardstream.order.parameters import ORDER_VERSION, ORDER_VERSIONS, OrderParameters, default_parameters
 from shardstream.order.quotas import as_fraction, quotas_of
 from shardstream.order.remaining import Remaining, Stop, taken_by_batches, worker_samples
@@ -61,6 +61,7 @@ __all__ = [
     "as_fraction",
     "default_parameters",
     "joined_ranges",
+    "labelled_row",
     "mixing_parameters",
     "plain_knots",
     "quotas_of",

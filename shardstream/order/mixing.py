@@ -113,8 +113,7 @@ class MixedOrder:
         self._labels: _Labels | ScheduledLabels
         if isinstance(quotas, Schedule):
             sharing = self._sublanes if self._chunk else 1  # lanes that are labelled alike
-            row = parameters.lanes * max(self._chunk, 1)
-            schedule = checked_schedule(quotas, len(counts))
+            schedule, row = checked_schedule(quotas, len(counts)), labelled_row(parameters, by, len(counts))
             self._labels = ScheduledLabels(schedule, seed, parameters.lanes // sharing, row)
         else:
             self._labels = _Labels(checked_quotas(quotas, len(counts)), seed, parameters.lanes)
@@ -316,6 +315,11 @@ def _check(sources: int, samples: int, epoch: int, parameters: OrderParameters, 
         raise UsageError(
             f"epoch {epoch} of {samples} positions is beyond 2**62 positions of the run", hint="use smaller epochs"
         )
+
+
+def labelled_row(parameters: OrderParameters, by: MixBy, sources: int) -> int:
+    """Positions in which each lane has one label: by batches, that of a chunk."""
+    return parameters.lanes * (parameters.chunk if by == "batches" and sources > 1 else 1)
 
 
 def mixing_parameters(

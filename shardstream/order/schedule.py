@@ -97,8 +97,16 @@ class Schedule:
                 return tuple(a + (b - a) * along for a, b in zip(first.shares, then.shares, strict=True))
         return self.knots[-1].shares
 
+    def in_rows(self, row: int) -> list[Knot]:
+        """The knots where they take effect: at the beginning of the first whole row behind each.
+
+        Args:
+            row: Positions of a row.
+        """
+        return [knot._replace(position=-(-knot.position // row) * row) for knot in self.knots]
+
     def eras(self, row: int) -> Iterator[Era]:
-        """What lies between the knots, each of which takes effect with the first whole row behind it.
+        """What lies between the knots, by where they take effect.
 
         Args:
             row: Positions of a row.
@@ -106,8 +114,8 @@ class Schedule:
         Raises:
             UsageError: A share that is too small.
         """
-        for first, then in pairwise((*self.knots, Knot(_LAST, self.knots[-1].shares))):
-            begin, end = -(-first.position // row), -(-then.position // row)
+        for first, then in pairwise((*self.in_rows(row), Knot(-(-_LAST // row) * row, self.knots[-1].shares))):
+            begin, end = first.position // row, then.position // row
             if begin < end:
                 yield Era(begin, end - begin, *_quotas(first.shares, then.shares))
 

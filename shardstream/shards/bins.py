@@ -73,6 +73,14 @@ class PerBin(NamedTuple):
         return cls(np.concatenate(rows), np.array([len(row) for row in rows], np.int64))
 
     @classmethod
+    def stored(cls, rows: Sequence[memoryview | None] | NDArray[Any], kind: np.dtype[Any]) -> PerBin:
+        """Of the stored bytes of each bin; such as hold no numbers of this kind count as missing."""
+        width = kind.itemsize
+        there = [b"" if raw is None or len(raw) % width else raw for raw in rows]
+        counts = np.array([len(raw) // width for raw in there], np.int64)
+        return cls(np.frombuffer(b"".join(there), kind), counts)
+
+    @classmethod
     def none(cls, bins: int) -> PerBin:
         """Of bins that have none."""
         return cls(np.empty(0, np.int64), np.zeros(bins, np.int64))

@@ -10,13 +10,13 @@ from typing import Any, Literal, NamedTuple, TypeAlias
 from shardstream.decode.plan import Output
 from shardstream.decode.usercall import UserCall
 from shardstream.errors import FieldError, UsageError, did_you_mean
-from shardstream.order import MixBy, PlaceRange, Schedule, Tail, as_fraction, quotas_of
+from shardstream.order import MixBy, PlaceRange, Schedule, Tail, as_fraction, labelled_row, quotas_of
 from shardstream.sizes import plural
 from shardstream.stream.base import Stream
 from shardstream.stream.dataset import ShardDataset
 from shardstream.stream.iteration.content import Content, ContentPart
 from shardstream.stream.iteration.ranks import Affinity
-from shardstream.stream.iteration.seen import samples_seen
+from shardstream.stream.iteration.seen import has_bins, samples_seen, tokens_seen
 from shardstream.stream.iteration.settings import StreamOptions
 from shardstream.stream.iteration.state import content_of, parse_state
 
@@ -30,11 +30,14 @@ class Seen(NamedTuple):
         samples: How many samples.
         epochs: How often that is the whole source.
         tokens: Of bins, their tokens, with what is free in them; ``None`` of anything else, or bins of several sizes.
+        of_documents: Of bins, the tokens of documents in them, without what is free: by how full its bins are on the
+            average, or exact where that was asked for.
     """
 
     samples: int
     epochs: float
     tokens: int | None
+    of_documents: int | None
 
 
 _ENDLESS = 1 << 43  # samples; at a million a second they last for 100 days
@@ -180,20 +183,28 @@ class Mixture(Stream):
 
     @property
     def schedule(self) -> list[tuple[int, dict[str, float]]] | None:
-        """The knots of its schedule, in samples: their positions, and the shares of the sources; ``None`` without one.
+        """The knots of its schedule, in samples: where they lie, and the shares of the sources; ``None`` without one.
 
-        Those that change nothing are left out.
+        A knot takes effect with a whole row of lanes. How long a row is follows from the batch size and the ranks, or
+        from the state that was loaded; of a mixture by samples with more than 8 workers, from these, too. Knots that
+        change nothing are left out.
         """
-        found = self._content.schedule
-        if found is None:
+        content = self._content
+        if content.schedule is None:
             return None
-        return [(one.position, dict(zip(self.names, map(float, one.shares), strict=True))) for one in found.knots]
+        point = parse_state(self.state_dict(), content, self._settings)
+        parameters = point.parameters or content.parameters(self._settings, self._rank(), 0)
+        knots = content.schedule.in_rows(labelled_row(parameters, content.by, len(content.parts)))
+        return [(one.position, dict(zip(self.names, map(float, one.shares), strict=True))) for one in knots]
 
-    def seen(self, state: Mapping[str, Any] | None = None) -> dict[str, Seen]:
+    def seen(self, state: Mapping[str, Any] | None = None, *, exact: bool = False) -> dict[str, Seen]:
         """What a run has had of each source, up to a state: counted from positions, without reading anything.
 
         Args:
             state: Of this mixture, or of a `Loader` of it. Default: where this mixture stands.
+            exact: Count the tokens of documents in bins one by one: each position is looked at, a million of them in a
+                second or two, and how long documents are is read of those bins that came more or less often than the
+                others. Default: an estimate.
 
         Returns:
             By source, see `Seen`. Exact, whoever read, and without what was skipped; of a run whose number of ranks
@@ -201,6 +212,7 @@ class Mixture(Stream):
 
         Raises:
             UsageError: A state of another mixture, see `load_state_dict`.
+            DataError, StorageError: With ``exact``, what is stored of bins cannot be read.
 
         Example:
             >>> photos, more = ss.ShardDataset("out/", fields=["cls"]), ss.ShardDataset("out/", fields=["cls"])
@@ -211,12 +223,20 @@ class Mixture(Stream):
         """
         state = self.state_dict() if state is None else state
         content = content_of(state, self._content)
-        counts = samples_seen(content, self._settings, self._rank(), parse_state(state, content, self._settings))
+        run = content, self._settings, self._rank(), parse_state(state, content, self._settings)
+        counted = tokens_seen(*run) if exact else [None] * len(self.names)
         found: dict[str, Seen] = {}
-        for name, part, samples in zip(self.names, content.parts, counts.tolist(), strict=True):
-            sizes = {one.bins.size if one.bins is not None else None for one in part.source.manifests}
+        for name, part, samples, tokens in zip(
+            self.names, content.parts, samples_seen(*run).tolist(), counted, strict=True
+        ):
+            bins = [one.bins for one in part.source.manifests if one.bins is not None]
+            sizes = {one.size for one in bins} if has_bins(part.source) else set()
+            if sizes and tokens is None:
+                stored = sum(one.samples for one in part.source.manifests)
+                tokens = round(samples * sum(one.tokens for one in bins) / stored)
             size = sizes.pop() if len(sizes) == 1 else None
-            found[name] = Seen(samples, samples / part.source.samples, None if size is None else samples * size)
+            whole = None if size is None else samples * size
+            found[name] = Seen(samples, samples / part.source.samples, whole, tokens)
         return found
 
     @property

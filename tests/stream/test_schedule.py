@@ -45,7 +45,7 @@ def mixture(folders: dict[str, Path], schedule: Any = KNOTS, **options: Any) -> 
 
 
 def test_shares_change_on_the_way(folders: dict[str, Path]) -> None:
-    made = mixture(folders)
+    made = mixture(folders, lanes=20)
     assert made.shares == weights(0.7, 0.1, 0.1, 0.1)
     assert made.schedule is not None
     assert made.schedule[2] == (4000, weights(0, 0.5, 0.25, 0.25))
@@ -55,6 +55,25 @@ def test_shares_change_on_the_way(folders: dict[str, Path]) -> None:
         got = np.bincount(sources[begin : begin + 800], minlength=4) / 800
         assert np.abs(got - shares).max() < 0.03
     assert sources[4100:4300].tolist().count(0) < 20
+
+
+@pytest.mark.parametrize("by", ["samples", "batches"])
+def test_knots_lie_where_they_take_effect(by: Any, folders: dict[str, Path]) -> None:
+    only = [weights(*(int(name == source) for name in NAMES)) for source in NAMES]
+    made = mixture(
+        folders, [(0, only[0]), (1001, only[0]), (1001, only[1])], by=by, lanes=12, chunk=20 if by == "batches" else 1
+    )
+    assert made.schedule is not None
+    (first, last) = (knot for knot, _ in made.schedule if knot)
+    assert first == last == (1008 if by == "samples" else 1200)
+    pairs = sources_and_ids(islice(made, 100))
+    assert [source for source, _ in pairs[:first]] == [0] * first
+    assert {source for source, _ in pairs[first:]} == {1}
+    state = through_json(made.state_dict())
+    other = mixture(folders, [(0, only[0]), (1001, only[0]), (1001, only[1])], by=by, rank=0, world_size=2)
+    assert other.schedule != made.schedule
+    other.load_state_dict(state)
+    assert other.schedule == made.schedule
 
 
 def test_sources_are_used_evenly(folders: dict[str, Path]) -> None:
@@ -200,14 +219,14 @@ def test_positions_may_count_tokens(tmp_path: Path) -> None:
         sources[name] = ss.ShardDataset(tmp_path / name, fields=["ids.documents"])
     ss.pack(documents, tmp_path / "longer", bins=16, workers=0)
     schedule = [(0, {"a": 1, "b": 0}), (1e3, {"a": 0, "b": 1}), (1001, {"a": 1, "b": 1})]
-    made = ss.Mixture(sources, schedule=schedule, unit="tokens", batch_size=5)
+    made = ss.Mixture(sources, schedule=schedule, unit="tokens", batch_size=5, lanes=1)
     assert made.schedule is not None
     assert [position for position, _ in made.schedule] == [0, 125, 126]
     for _ in islice(made, 10):
         pass
     seen = made.seen()["a"]
     assert 38 <= seen.samples <= 42  # of 50, while its share goes from 1 to 0 in 125
-    assert (seen.epochs, seen.tokens) == (seen.samples / 40, seen.samples * 8)
+    assert (seen.epochs, seen.tokens, seen.of_documents) == (seen.samples / 40, seen.samples * 8, seen.samples * 8)
     sources["b"] = ss.ShardDataset(tmp_path / "longer", fields=["ids.documents"])
     with pytest.raises(UsageError, match="bins of one size, and they are of 8 in 'a', 16 in 'b'"):
         ss.Mixture(sources, schedule=schedule, unit="tokens", batch_size=5)
@@ -232,7 +251,36 @@ def test_what_was_seen_is_counted(scheduled: bool, by: Any, batch_size: int | No
         assert [one.samples for one in seen.values()] == counts.tolist()
         assert seen == made.seen(through_json(made.state_dict()))
     assert seen["code"].epochs == counts[1] / 300
-    assert seen["code"].tokens is None
+    assert (seen["code"].tokens, seen["code"].of_documents) == (None, None)
+    assert seen == made.seen(exact=True)
+
+
+@pytest.mark.parametrize("scheduled", [False, True])
+def test_tokens_of_documents_are_counted_one_by_one_on_request(scheduled: bool, tmp_path: Path) -> None:
+    sources = {}
+    for number, name in enumerate("abcd"):
+        draws = np.random.default_rng(number)
+        documents = [{"__key__": f"{name}{i}", "ids": [1] * size} for i, size in enumerate(draws.integers(1, 9, 150))]
+        ss.pack(documents, tmp_path / name, bins=8, workers=0, shard_size="400B")
+        kept = {"weights": "ids.documents"} if name == "c" else {}
+        sources[name] = ss.ShardDataset(tmp_path / name, fields={"x": ss.decode.Packed()}, **kept)
+    sources["b"] = sources["b"].take(30)
+    shares = {"a": 4, "b": 3, "c": 2, "d": 1}
+    knots = [(0, shares), (300, shares), (500, {"a": 1, "b": 1, "c": 1, "d": 0})]
+    how: Any = {"schedule": knots} if scheduled else {}
+    mixed: Any = sources if scheduled else {name: (one, shares[name]) for name, one in sources.items()}
+    made = ss.Mixture(mixed, batch_size=7, epoch=448, skip=[((0, 40), (0, 61)), ((1, 3), (1, 10))], **how)
+    counts = np.zeros(4, np.int64)
+    for _ in range(3):
+        for batch in made:
+            np.add.at(counts, batch["__source__"].numpy(), (batch["segment_ids"].numpy() > 0).sum(axis=1))
+            if counts.sum() % 17 == 0:
+                seen = made.seen(exact=True)
+                assert [one.of_documents for one in seen.values()] == counts.tolist()
+    near = made.seen()
+    assert all(abs(one.of_documents / count - 1) < 0.1 for one, count in zip(near.values(), counts, strict=True))
+    tokens = {name: (one.samples, one.tokens) for name, one in near.items()}
+    assert tokens == {name: (one.samples, one.tokens) for name, one in made.seen(exact=True).items()}
 
 
 @pytest.mark.full

@@ -56,7 +56,7 @@ class BinOutputs:
         """What is stored of the bins; numbers of a column that are none count as missing, see `wrong`."""
         ids = rows.columns[self._source].data
         assert isinstance(ids, np.ndarray)
-        stored = {name: _numbers(rows.columns[name].data, kind) for name, kind in self._beside.items()}
+        stored = {name: PerBin.stored(rows.columns[name].data, kind.elements) for name, kind in self._beside.items()}
         return self._packed.bins(ids, stored)
 
     def wrong(self, rows: RowBatch, bins: StoredBins) -> dict[int, DecodeError]:
@@ -92,11 +92,3 @@ class BinOutputs:
             name: slabs[value.ctypes.data].reshape(value.shape) if isinstance(value, np.ndarray) else value
             for name, value in delivered.items()
         }
-
-
-def _numbers(stored: Sequence[memoryview | None] | NDArray[Any], kind: ValuesType) -> PerBin:
-    """The numbers of a column of rows of them."""
-    width = kind.elements.itemsize
-    there = [b"" if raw is None or len(raw) % width else raw for raw in stored]
-    counts = np.array([len(raw) // width for raw in there], np.int64)
-    return PerBin(np.frombuffer(b"".join(there), kind.elements), counts)

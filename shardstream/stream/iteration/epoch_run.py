@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Hashable, Iterator
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from dataclasses import replace
 from functools import cached_property, partial
 from typing import Any
@@ -31,6 +31,7 @@ from shardstream.stream.iteration.state import ResumePoint, make_state, moving_e
 logger = logging.getLogger(__name__)
 
 _LOCATED_TOGETHER = 4096  # positions
+_PLANNED_TOGETHER = 256  # positions that are located with their windows
 
 
 def _check_steps(content: Content, settings: StreamOptions, rank: Rank) -> None:
@@ -79,6 +80,10 @@ def count_items(content: Content, settings: StreamOptions, rank: Rank, begin: Re
 def _even(samples: int, tail: Tail, dealt: Dealt) -> int:
     """So many of these samples as are handed out where a framework deals them out to ranks."""
     return samples - samples % dealt.multiple if tail == "drop" else samples
+
+
+def _windows_of(columns: Sequence[NDArray[np.int64]], those: slice) -> StepWindows:
+    return StepWindows(*(column[those] for column in columns))
 
 
 class EpochRun:
@@ -147,16 +152,24 @@ class EpochRun:
         """These steps, one after another; several are located at once, since small batches cost as much as large."""
         done, together = 0, 1  # nobody shall wait for what follows the first
         while part := numbers[done : done + together]:
-            found = [self._positions(number) for number in part]
-            sources, shards, rows = self._order.locate(np.concatenate([positions for positions, _ in found]))
-            first = 0
-            for positions, valid in found:
-                those = slice(first, first + len(positions))
-                first = those.stop
-                origin = None if sources is None else sources[those]
-                yield Step(self.resume_point.epoch, positions, shards[those], rows[those], valid, origin)
+            for step, _ in self._located(part, self._order.locate):
+                yield step
             done += len(part)
             together = min(2 * together, max(1, _LOCATED_TOGETHER // (self.batch_size or BLOCK)))
+
+    def _located(
+        self, numbers: range, locate: Callable[[NDArray[np.int64]], tuple[Any, ...]]
+    ) -> Iterator[tuple[Step, Callable[[], StepWindows]]]:
+        """These steps, located at once, each with what makes its windows, if ``locate`` finds them."""
+        positions, valid = zip(*map(self._positions, numbers), strict=True)
+        sources, shards, rows, *around = locate(np.concatenate(positions))
+        first = 0
+        for mine, of_mine in zip(positions, valid, strict=True):
+            those = slice(first, first + len(mine))
+            first = those.stop
+            origin = None if sources is None else sources[those]
+            step = Step(self.resume_point.epoch, mine, shards[those], rows[those], of_mine, origin)
+            yield step, partial(_windows_of, around, those)
 
     def locate(self, positions: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """Shard and row of positions in the epoch: int64 (n,) each; with several sources, each in its own."""
@@ -167,12 +180,9 @@ class EpochRun:
         """The windows around the samples of a step."""
         return StepWindows(*self._order.locate_windows(step.positions)[3:])
 
-    def located(self, number: int) -> Located:
-        """Step ``number`` with the windows around its samples."""
-        positions, valid = self._positions(number)
-        sources, shards, rows, *around = self._order.locate_windows(positions)
-        windows = StepWindows(*around)
-        return Located(Step(self.resume_point.epoch, positions, shards, rows, valid, sources), lambda: windows)
+    def located(self, numbers: range) -> Iterator[Located]:
+        """These steps, located at once, with the windows around their samples."""
+        return map(Located._make, self._located(numbers, self._order.locate_windows))
 
     def positions(self, number: int, members: int | None = None) -> NDArray[np.int64]:
         """The positions in the epoch of step ``number``, slot by slot: int64 (b,). Looks at no data.
@@ -364,16 +374,19 @@ class WorkerSteps:
         Args:
             in_windows: Whether the windows will be asked for: finding both at once is faster.
         """
-        done = 0
-        while done < len(self._numbers):
-            if in_windows():
-                yield self._run.located(self._numbers[done])
+        done, together = 0, 1
+        while left := self._numbers[done:]:
+            windowed = in_windows()
+            if windowed:
+                coming = self._run.located(left[:together])
+                together = min(2 * together, max(1, _PLANNED_TOGETHER // (self._run.batch_size or BLOCK)))
+            else:
+                coming = (Located(one, partial(self._run.windows, one)) for one in self._run.steps_of(left))
+            for located in coming:
+                yield located
                 done += 1
-                continue
-            for step in self._run.steps_of(self._numbers[done:]):
-                yield Located(step, partial(self._run.windows, step))
-                done += 1
-                if in_windows():
+                if in_windows() != windowed:
+                    together = 1
                     break
 
     def following(self) -> WorkerSteps | None:
