@@ -390,8 +390,8 @@ def test_lists_of_tables_with_a_transform(tmp_path: Path) -> None:
 
 
 def doubled(one: dict[str, Any]) -> dict[str, Any]:
-    assert isinstance(one["row"], list)
-    return {"twice": [2 * number for number in one["row"]]}
+    assert one["row"].dtype == np.int16
+    return {"twice": 2 * one["row"]}
 
 
 def test_lists_of_every_kind_in_tables(tmp_path: Path) -> None:
@@ -409,6 +409,29 @@ def test_lists_of_every_kind_in_tables(tmp_path: Path) -> None:
     (one,) = found.values()
     assert {name: one[name].dtype.name for name in kinds} == {name: kind for name, (_, _, kind) in kinds.items()}
     assert (one["s"], one["d"]) == (["a"], [{"a": 1}])
+
+
+@pytest.mark.parametrize("kind", [pa.list_, pa.large_list, lambda of: pa.list_(of, 2)])
+@pytest.mark.parametrize(
+    ("stored", "declared"),
+    [
+        *(("int16", None), ("uint64", "array:uint64"), ("int32", "array:int8"), ("int16", "array:float32")),
+        *(("float32", "array:float16"), ("float16", "array:float32"), ("float64", None)),
+    ],
+)
+def test_lists_of_tables_are_what_lists_of_python_are(
+    kind: Any, stored: str, declared: str | None, tmp_path: Path
+) -> None:
+    values = [[1, 2], [3, 100]]
+    array = pa.array([np.array(one, stored) for one in values], kind(pa.from_numpy_dtype(np.dtype(stored))))
+    path = table(tmp_path / "t.parquet", row=array, n=[7, 8])
+    rule = {"row": f"row:{declared}" if declared else "row", "n": "n:int64"}
+    found, rejects = packed(tmp_path / "out", path, rule, key="n")
+    assert rejects == []
+    wanted = np.dtype((declared or f"array:{stored}").partition(":")[2])
+    assert {key: (one["row"].tolist(), one["row"].dtype) for key, one in found.items()} == {
+        str(7 + number): (one, wanted) for number, one in enumerate(values)
+    }
 
 
 def test_a_list_with_nothing_in_it_is_a_reject(tmp_path: Path) -> None:

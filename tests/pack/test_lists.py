@@ -4,6 +4,7 @@ import csv
 import io
 import itertools
 import os
+from datetime import date
 from pathlib import Path
 
 import numpy as np
@@ -18,7 +19,7 @@ from shardstream.pack.sources.lists.lines import index_lines, survey
 from shardstream.pack.sources.lists.list_file import spooled
 from shardstream.pack.sources.lists.source import ListRecords
 from shardstream.pack.sources.opening import open_source
-from shardstream.shards.foreign.formats.files.records import Broken, split
+from shardstream.shards.foreign.formats.files.records import Broken, packed, split
 from shardstream.shards.foreign.names import common_folder
 from shardstream.text import valid_unicode
 
@@ -323,3 +324,10 @@ def test_sources_that_are_no_paths() -> None:
         open_source(5)
     with pytest.raises(UsageError, match="lists and folders"):
         open_source([{"jpg": b""}], fields={"jpg": "path"})
+
+
+def test_a_record_for_a_temporary_file_gives_back_what_it_was_made_of() -> None:
+    arrays = [np.array([0, 65535], np.uint16), np.array([], np.float32), np.array([-0.5], np.float16)]
+    *numbers, half, when, text = split("packed", packed([*arrays, np.float16(0.5), date(2026, 1, 2), "é"]))
+    assert [(one.dtype, one.tolist()) for one in numbers] == [(one.dtype, one.tolist()) for one in arrays]
+    assert (half, when, text) == (0.5, "2026-01-02", "é")

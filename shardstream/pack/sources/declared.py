@@ -107,7 +107,7 @@ def fitted(kind: FieldType, value: object) -> object:
     return array
 
 
-def _dtype_of(kind: FieldType) -> np.dtype[Any]:
+def dtype_of(kind: FieldType) -> np.dtype[Any]:
     """Of the numbers of arrays."""
     if isinstance(kind, ArrayOf):
         kind = FieldType.parse(kind.elements)
@@ -127,7 +127,7 @@ def _decoded(kind: FieldType, value: Any) -> NDArray[Any]:
 
 def _in_dtype(value: object, kind: FieldType) -> NDArray[Any]:
     """Numbers as an array of the dtype that was declared; FieldError."""
-    dtype, array = _dtype_of(kind), _array(value, kind)
+    dtype, array = dtype_of(kind), _array(value, kind)
     if isinstance(value, list | tuple | int | float):
         if _plainly(array, dtype):
             return _cast(array, dtype)
@@ -193,7 +193,7 @@ def _cast(array: NDArray[Any], dtype: np.dtype[Any]) -> NDArray[Any]:
 
 def _one_by_one(value: Any, shape: tuple[int, ...], kind: FieldType) -> NDArray[Any]:
     """The numbers, each as a column of single numbers takes it: numpy makes integers floats beside others."""
-    dtype, numbers = _dtype_of(kind), np.empty(shape, object)
+    dtype, numbers = dtype_of(kind), np.empty(shape, object)
     elements = FieldType.parse(dtype.name)
     numbers[...] = value
     for place, number in np.ndenumerate(numbers):

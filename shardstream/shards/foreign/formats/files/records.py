@@ -10,6 +10,8 @@ from collections.abc import Callable, Sequence
 from typing import Any, Literal, TypeAlias, TypeGuard
 
 import msgpack
+import numpy as np
+from numpy.typing import NDArray
 
 from shardstream.shards.fields import FieldType
 from shardstream.text import valid_unicode
@@ -31,6 +33,8 @@ _MIN, _MAX = -(1 << 63), (1 << 63) - 1
 _EXACT = 1 << 53  # up to which a float tells integers apart
 TRUTH = {"true": True, "1": True, "false": False, "0": False}
 _BLANKS = re.compile(r"[ \t\v\f]+")
+_ARRAY = 0  # the extension type of arrays of numbers
+_DTYPE = 3  # bytes of how numpy writes the dtype of numbers: <u2
 _TEXTS = {int: "a number", float: "a number", bool: "true or false", dict: "an object", list: "a list"}
 
 
@@ -54,7 +58,7 @@ def split(kind: CellKind, raw: bytes) -> Cells:
         Broken: It is malformed.
     """
     if kind == "packed":
-        cells: list[Any] = msgpack.unpackb(raw, strict_map_key=False)
+        cells: list[Any] = msgpack.unpackb(raw, strict_map_key=False, ext_hook=_array_of)
         return cells
     raw = raw.rstrip(b"\r\n") if kind == "csv" else raw.partition(b"\n")[0].removesuffix(b"\r")
     if kind == "json":
@@ -72,6 +76,22 @@ def split(kind: CellKind, raw: bytes) -> Cells:
         return next(csv.reader([text], strict=True))
     except (csv.Error, StopIteration) as error:
         raise Broken(f'malformed csv: {error}; a " inside of quotes is written as ""') from error
+
+
+def packed(cells: Sequence[Any]) -> bytes:
+    """The record of kind ``packed`` that has these columns; arrays have one dimension."""
+    return bytes(msgpack.packb(cells, default=_plain))
+
+
+def _plain(value: object) -> object:
+    """What msgpack has no type for: numbers of numpy, as pyarrow gives halves, as Python's, all else as text."""
+    if isinstance(value, np.ndarray):
+        return msgpack.ExtType(_ARRAY, value.dtype.str.encode() + value.tobytes())
+    return value.item() if isinstance(value, np.generic) else str(value)
+
+
+def _array_of(_: int, data: bytes) -> NDArray[Any]:
+    return np.frombuffer(data, data[:_DTYPE].decode(), offset=_DTYPE).copy()  # which a transform may write to
 
 
 def _json(raw: bytes) -> dict[str, Any]:
