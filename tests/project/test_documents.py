@@ -8,8 +8,9 @@ these kinds must carry a reason right above its fence: ``<!-- not run: it needs 
 ``s3://bucket/`` and ``az://container/`` are places on servers of the tests, which the environment leads to; ``/nvme``
 and ``/dev/shm`` are folders.
 
-Documents run under fork and, since that is the default from Python 3.14 on, under forkserver. There their functions and
-classes stand at the top of a module, as in a program of a user, and what is looked at here has to travel all the same.
+Documents run under fork and, but for long ones, under forkserver, since that is the default from Python 3.14 on. There
+their functions and classes stand at the top of a module, as in a program of a user, and what is looked at here has to
+travel all the same.
 """
 
 from __future__ import annotations
@@ -129,10 +130,10 @@ def settled(request: pytest.FixtureRequest, workplace: Path, monkeypatch: pytest
 
 
 def runs() -> Iterator[object]:
-    """Every document under fork and, where it has Python in it, under forkserver."""
+    """Every document under fork and, where it has Python in it that takes no long time, under forkserver."""
     for path in DOCUMENTS:
         has_python = any(block.kind == "python" and not block.excused for block in blocks(path.read_text()))
-        for method in ("fork", "forkserver") if has_python else ("fork",):
+        for method in ("fork", "forkserver") if has_python and path.stem not in LONG else ("fork",):
             long = path.stem in LONG if method == "fork" else path.stem not in FORKSERVER
             name = str(path.relative_to(ROOT)) + ("-forkserver" if method == "forkserver" else "")
             yield pytest.param(path, method, id=name, marks=[pytest.mark.full] if long else [])

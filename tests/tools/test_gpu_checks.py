@@ -108,7 +108,8 @@ def test_the_last_result_of_a_part_is_shown() -> None:
 
 @pytest.mark.full
 def test_all_of_it_runs(tmp_path: Path) -> None:
-    where = tmp_path / "report.json"
-    done = checked("--quick", "--report", where)
+    """But for the recipes, which tests/recipes runs."""
+    where, parts = tmp_path / "report.json", [part for part in gpu("parts").TITLES if part != "recipes"]
+    done = checked("--quick", "--only", ",".join(parts), "--report", where)
     assert done.returncode == 0, done.stdout + done.stderr
     assert {one["status"] for one in results(where).values()} == {"passed", "left out"}

@@ -50,7 +50,7 @@ def test_what_was_found_once(tmp_path: Path) -> None:
 
 
 @pytest.mark.one_in(3)
-@pytest.mark.parametrize("cases", [CASES, pytest.param(200, marks=pytest.mark.full)])
+@pytest.mark.parametrize("cases", [CASES, pytest.param(100, marks=pytest.mark.full)])
 @pytest.mark.parametrize("format", [*SETS, CATALOGUE])
 def test_damage_of_every_format(format: str, cases: int, tmp_path: Path) -> None:
     draw = random.Random(f"{SEED} {format}")
