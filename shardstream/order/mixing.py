@@ -111,12 +111,13 @@ class MixedOrder:
         self._labelled = epoch_lanes(samples, parameters, seed=seed, epoch=0)
         self._walks = Walks(self._lanes, parameters.groups)
         self._labels: _Labels | ScheduledLabels
-        if isinstance(quotas, Schedule):
+        mix = _checked(quotas, len(counts))
+        if isinstance(mix, Schedule):
             sharing = self._sublanes if self._chunk else 1  # lanes that are labelled alike
-            schedule, row = checked_schedule(quotas, len(counts)), labelled_row(parameters, by, len(counts))
-            self._labels = ScheduledLabels(schedule, seed, parameters.lanes // sharing, row)
+            row = labelled_row(parameters, by, len(counts))
+            self._labels = ScheduledLabels(mix, seed, parameters.lanes // sharing, row)
         else:
-            self._labels = _Labels(checked_quotas(quotas, len(counts)), seed, parameters.lanes)
+            self._labels = _Labels(mix, seed, parameters.lanes)
         self._sources = [
             _Source(
                 one if isinstance(one, WeightedDraws) else checked_counts(one),
@@ -317,6 +318,10 @@ def _check(sources: int, samples: int, epoch: int, parameters: OrderParameters, 
         )
 
 
+def _checked(quotas: Sequence[int] | Schedule, sources: int) -> tuple[int, ...] | Schedule:
+    return checked_schedule(quotas, sources) if isinstance(quotas, Schedule) else checked_quotas(quotas, sources)
+
+
 def labelled_row(parameters: OrderParameters, by: MixBy, sources: int) -> int:
     """Positions in which each lane has one label: by batches, that of a chunk."""
     return parameters.lanes * (parameters.chunk if by == "batches" and sources > 1 else 1)
@@ -362,10 +367,7 @@ def mixing_parameters(
         >>> mixing_parameters([10**6, 40], [9, 1], samples=10**6, **shape).lanes
         256
     """
-    if isinstance(quotas, Schedule):
-        checked_schedule(quotas, len(totals))
-    else:
-        checked_quotas(quotas, len(totals))
+    _checked(quotas, len(totals))
     if min(totals) < 1:
         raise UsageError(f"source {list(totals).index(min(totals))} has no samples", hint="leave it out of the mixture")
     return default_parameters(

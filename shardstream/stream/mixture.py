@@ -186,14 +186,14 @@ class Mixture(Stream):
         """The knots of its schedule, in samples: where they lie, and the shares of the sources; ``None`` without one.
 
         A knot takes effect with a whole row of lanes. How long a row is follows from the batch size and the ranks, or
-        from the state that was loaded; of a mixture by samples with more than 8 workers, from these, too. Knots that
-        change nothing are left out.
+        from the state that was loaded, or the iteration before; for more than 8 workers it is known once it has begun.
+        Knots that change nothing are left out.
         """
         content = self._content
         if content.schedule is None:
             return None
-        point = parse_state(self.state_dict(), content, self._settings)
-        parameters = point.parameters or content.parameters(self._settings, self._rank(), 0)
+        used = self._epochs.after_a_run(of_loader=self._assignment is not None).parameters
+        parameters = used or content.parameters(self._settings, self._rank(), 0)
         knots = content.schedule.in_rows(labelled_row(parameters, content.by, len(content.parts)))
         return [(one.position, dict(zip(self.names, map(float, one.shares), strict=True))) for one in knots]
 

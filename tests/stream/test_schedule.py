@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from torch.utils.data import DataLoader
 
 import shardstream as ss
 from shardstream.errors import UsageError
@@ -74,6 +75,9 @@ def test_knots_lie_where_they_take_effect(by: Any, folders: dict[str, Path]) -> 
     assert other.schedule != made.schedule
     other.load_state_dict(state)
     assert other.schedule == made.schedule
+    loader = DataLoader(made, batch_size=None, num_workers=1)
+    next(iter(loader))
+    assert made.schedule == other.schedule, "workers are at it, and it is known all the same"
 
 
 def test_sources_are_used_evenly(folders: dict[str, Path]) -> None:
