@@ -77,6 +77,11 @@ class CostSpec:
         return f"{float(Fraction(self.budget)):g} of {self.field!r}"
 
 
+def sized(batch_size: Any) -> tuple[CostSpec | None, int | None]:
+    """What a batch may cost, where it is not a number of samples; and how many positions of an epoch it is."""
+    return (CostSpec.of(batch_size), 1) if isinstance(batch_size, Mapping) else (None, batch_size)
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class Costs:
     """What a scan found; the same in all processes, which share what grows with shards.

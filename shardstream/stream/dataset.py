@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Self
 
 from shardstream.dataset.conditions import Filter, Keys, Where
-from shardstream.dataset.costs import CostSpec
+from shardstream.dataset.costs import sized
 from shardstream.dataset.opening import Versions, open_datasets
 from shardstream.dataset.source import DatasetSource
 from shardstream.dataset.view import Split, ViewSpec
@@ -221,7 +221,7 @@ class ShardDataset(Stream):
         chunk: int | None = None,
         window: int | None = None,
     ) -> None:
-        by_cost, size = _sized(batch_size)
+        by_cost, size = sized(batch_size)
         settings = StreamOptions(
             batch_size=size,
             shuffle=shuffle,
@@ -266,8 +266,8 @@ class ShardDataset(Stream):
             source = narrowed(source, where)
         if weights is not None:
             source = source.weighted(WeightSpec.of(weights), epoch_size)
-        source = _by_cost(source, by_cost, epoch_size)
-        self._start(Content((ContentPart.of(source, options),), epoch_size=epoch_size), settings)
+        part = ContentPart.of(source, options).batched(by_cost, epoch_size)
+        self._start(Content((part,), epoch_size=epoch_size), settings)
 
     @property
     def manifest(self) -> Manifest:
@@ -320,10 +320,8 @@ class ShardDataset(Stream):
         check_positive("epoch_size", size)
         by_cost = self._content.by_cost
         if "batch_size" in changes:
-            by_cost, changes["batch_size"] = _sized(changes["batch_size"])
-        source = _by_cost(part.source, by_cost, size)
-        if source is not part.source:
-            part = ContentPart.of(source, part.options)
+            by_cost, changes["batch_size"] = sized(changes["batch_size"])
+        part = part.batched(by_cost, size)
         if part.source.weights is not None:
             part = ContentPart.of(part.source.drawing(size), part.options)
         content = dataclasses.replace(self._content, parts=(part,), epoch_size=size)
@@ -472,21 +470,6 @@ class ShardDataset(Stream):
         if count is None:
             raise UsageError("choose needs a number of samples", hint="for example choose(10_000)")
         return self.replace(epoch_size=count)
-
-
-def _sized(batch_size: Any) -> tuple[CostSpec | None, int | None]:
-    """What a batch may cost, where it is not a number of samples; and how many positions of an epoch it is."""
-    return (CostSpec.of(batch_size), 1) if isinstance(batch_size, Mapping) else (None, batch_size)
-
-
-def _by_cost(source: DatasetSource, by_cost: CostSpec | None, epoch_size: int | None) -> DatasetSource:
-    if by_cost is not None and epoch_size is not None:
-        raise UsageError(
-            "epochs of another size count samples, and batches by cost have any number of them",
-            url=source.url,
-            hint="leave out epoch_size, repeat and choose; a loop may end after as many steps as it likes",
-        )
-    return source.batched(by_cost)
 
 
 def _is_name(name: object) -> bool:

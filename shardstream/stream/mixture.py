@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from fractions import Fraction
-from typing import Any, Literal, NamedTuple, TypeAlias
+from typing import Any, Literal, NamedTuple, Self, TypeAlias
 
+from shardstream.dataset.costs import CostSpec, sized
 from shardstream.decode.plan import Output
 from shardstream.decode.usercall import UserCall
 from shardstream.errors import FieldError, UsageError, did_you_mean
@@ -27,7 +29,7 @@ class Seen(NamedTuple):
     """What a run has had of a source.
 
     Attributes:
-        samples: How many samples.
+        samples: How many samples; batches, where these are by cost.
         epochs: How often that is the whole source.
         tokens: Of bins, their tokens, with what is free in them; ``None`` of anything else, or bins of several sizes.
         of_documents: Of bins, the tokens of documents in them, without what is free: by how full its bins are on the
@@ -71,7 +73,9 @@ class Mixture(Stream):
         epoch: When an epoch ends: ``"total"`` (default), after as many samples as all sources have; a source's name,
             when that source was seen once; a number of samples, over all ranks; or ``"endless"`` (default with a
             schedule).
-        batch_size: Samples a batch on each rank. Default ``None``: single samples.
+        batch_size: Samples a batch on each rank; or what a batch may cost, as ``{"seconds": 120}``, see `ShardDataset`:
+            each batch then has one source, and weights, positions and epochs count batches. Default ``None``: single
+            samples.
         seed: Of everything random. Default 0.
         tail: See `ShardDataset`. Default ``"drop"``.
         skip: See `ShardDataset`; with a schedule, its clock goes on through what is left out.
@@ -105,7 +109,7 @@ class Mixture(Stream):
         unit: Literal["samples", "tokens"] = "samples",
         by: MixBy = "samples",
         epoch: str | int | None = None,
-        batch_size: int | None = None,
+        batch_size: int | Mapping[str, float] | None = None,
         seed: int = 0,
         tail: Tail | None = None,
         skip: Sequence[PlaceRange] = (),
@@ -119,8 +123,9 @@ class Mixture(Stream):
         window: int | None = None,
         prefetch: int | str | None = None,
     ) -> None:
+        by_cost, size = sized(batch_size)
         settings = StreamOptions(
-            batch_size=batch_size,
+            batch_size=size,
             shuffle=True,
             seed=seed,
             tail=tail,
@@ -149,13 +154,14 @@ class Mixture(Stream):
         if planned is not None and epoch in names:
             what = f"when {epoch!r} was seen once is not known where its share changes"
             raise UsageError(what, hint="say how many samples: epoch=10**6")
-        quotas = quotas_of(weights) if planned is None else (1,) * len(names)
-        parts = tuple(dataset._content.parts[0] for dataset in datasets)
+        own = [_in_batches(dataset._content, by_cost) for dataset in datasets]
+        parts, sizes = tuple(one.parts[0] for one in own), [one.samples for one in own]
+        quotas = quotas_of(weights or sizes) if planned is None else (1,) * len(names)
         if by == "samples":
             _check_outputs(names, parts)
         content = Content(
             parts,
-            epoch_size=_epoch_size(epoch, names, [one._content.samples for one in datasets], quotas),
+            epoch_size=_epoch_size(epoch, names, sizes, quotas),
             quotas=quotas,
             names=names,
             by=by,
@@ -224,29 +230,42 @@ class Mixture(Stream):
         state = self.state_dict() if state is None else state
         content = content_of(state, self._content)
         run = content, self._settings, self._rank(), parse_state(state, content, self._settings)
-        counted = tokens_seen(*run) if exact else [None] * len(self.names)
+        counted = tokens_seen(*run) if exact and content.by_cost is None else [None] * len(self.names)
         found: dict[str, Seen] = {}
         for name, part, samples, tokens in zip(
             self.names, content.parts, samples_seen(*run).tolist(), counted, strict=True
         ):
             bins = [one.bins for one in part.source.manifests if one.bins is not None]
-            sizes = {one.size for one in bins} if has_bins(part.source) else set()
+            sizes = {one.size for one in bins} if has_bins(part.source) and content.by_cost is None else set()
             if sizes and tokens is None:
                 stored = sum(one.samples for one in part.source.manifests)
                 tokens = round(samples * sum(one.tokens for one in bins) / stored)
             size = sizes.pop() if len(sizes) == 1 else None
             whole = None if size is None else samples * size
-            found[name] = Seen(samples, samples / part.source.samples, whole, tokens)
+            found[name] = Seen(samples, samples / part.source.positions, whole, tokens)
         return found
 
     @property
     def samples(self) -> int:
-        """Samples of an epoch, over all ranks."""
+        """Samples of an epoch, over all ranks; batches, where these are by cost."""
         return self._content.samples
+
+    def replace(self, **changes: Any) -> Self:
+        """The same with other settings; it shares this one's epoch.
+
+        Raises:
+            UsageError: The settings do not go together; another ``batch_size`` by cost, or samples in its place.
+        """
+        if "batch_size" in changes:
+            by_cost, changes["batch_size"] = sized(changes["batch_size"])
+            if by_cost != self._content.by_cost:
+                what = "what a mixture's positions count, samples or batches by cost, cannot be replaced"
+                raise UsageError(what, hint="make the Mixture with that batch_size")
+        return super().replace(**changes)
 
     def __repr__(self) -> str:
         shares = ", ".join(f"{name} {share:.3g}" for name, share in self.shares.items())
-        unit = f"batches of {self.batch_size}" if self.batch_size else "single samples"
+        unit = f"batches of {self._content.by_cost or self.batch_size}" if self.batch_size else "single samples"
         epoch = "without end" if self._content.endless else f"epochs of {self.samples}"
         if self._content.schedule is not None:
             shares += f", {plural(len(self._content.schedule.knots), 'knot')}"
@@ -304,8 +323,8 @@ def _weighted(sources: Any, *, scheduled: bool = False) -> tuple[list[ShardDatas
                 f"source {name!r} is {type(dataset).__name__}, not a ShardDataset", hint="pass (dataset, weight)"
             )
         if dataset._content.by_cost is not None:
-            what = f"source {name!r} has batches by cost, which cannot be mixed"
-            raise UsageError(what, hint="give it a batch_size in samples, or none")
+            what = f"source {name!r} has batches by cost, and batches are the mixture's"
+            raise UsageError(what, hint=f"give the mixture batch_size={dataset.batch_size}, and the source none")
         if not dataset.samples:
             raise UsageError(f"source {name!r} has no samples", hint="leave it out, or widen its split= and where=")
         datasets.append(dataset)
@@ -313,11 +332,13 @@ def _weighted(sources: Any, *, scheduled: bool = False) -> tuple[list[ShardDatas
             weights.append(weight)
     if weights and scheduled:
         raise UsageError("sources have weights, and there is a schedule", hint="leave the weights to the schedule")
-    if not weights:
-        return datasets, [dataset._content.samples for dataset in datasets]
-    if len(weights) < len(datasets):
+    if weights and len(weights) < len(datasets):
         raise UsageError("some sources have a weight and some not", hint="give all of them one, or none")
     return datasets, weights
+
+
+def _in_batches(own: Content, by_cost: CostSpec | None) -> Content:
+    return replace(own, parts=(own.parts[0].batched(by_cost, own.epoch_size),))
 
 
 def _check_outputs(names: Sequence[str], parts: Sequence[ContentPart]) -> None:

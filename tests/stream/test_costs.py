@@ -216,8 +216,15 @@ def test_what_does_not_go_together(folder: Path, tmp_path: Path) -> None:
     for wrong in (lambda: data(folder, epoch_size=9), lambda: data(folder).repeat(2), lambda: data(folder).choose(9)):
         with pytest.raises(UsageError, match="epochs of another size count samples"):
             wrong()
-    with pytest.raises(UsageError, match="source 'a' has batches by cost, which cannot be mixed"):
+    with pytest.raises(UsageError, match=r"source 'a' has batches by cost[^\n]*\n.*batch_size=\{'seconds': 40.0\}"):
         ss.Mixture({"a": data(folder)}, batch_size=1)
+    plain = data(folder, batch_size=None)
+    with pytest.raises(UsageError, match="epochs of another size count samples"):
+        ss.Mixture({"a": plain.replace(epoch_size=9)}, batch_size=BUDGET)
+    with pytest.raises(UsageError, match="weights= draws some more often"):
+        ss.Mixture({"a": plain, "b": data(folder, batch_size=None, weights="seconds")}, batch_size=BUDGET)
+    with pytest.raises(UsageError, match="what a mixture's positions count"):
+        ss.Loader(ss.Mixture({"a": plain}, batch_size=BUDGET), batch_size=8)
     with pytest.raises(FieldError, match=r"no field 'secnds'[^\n]*\n.*did you mean 'seconds'"):
         data(folder, batch_size={"secnds": 40})
     with pytest.raises(FieldError, match=r"costs 2\d\.\d+, and a batch may cost 20"):
@@ -285,3 +292,65 @@ class TestByCost(ResumingContract):
 class TestByCostWithWorkers(TestByCost):
     def run(self, source: Any) -> Run:
         return Run(ss.Loader(source, num_workers=2))
+
+
+@pytest.fixture(scope="module")
+def folders(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    root = tmp_path_factory.mktemp("mixed")
+    return {
+        name: write_dataset(root / name, clips(sizes, seed), format="record", types=TYPES)
+        for seed, (name, sizes) in enumerate({"talk": [900, 400], "song": [300, 250]}.items())
+    }
+
+
+def mixed(folders: dict[str, Path], **options: Any) -> ss.Mixture:
+    sources = {
+        name: (ss.ShardDataset(folder), weight) for (name, folder), weight in zip(folders.items(), (3, 1), strict=True)
+    }
+    return ss.Mixture(sources, **{"batch_size": BUDGET, "seed": 3} | options)
+
+
+def source_and_ids(batches: Any) -> list[tuple[int, list[int]]]:
+    found = []
+    for batch in batches:
+        (source,) = set(batch["__source__"].tolist())
+        assert float(batch["seconds"].sum()) <= 40
+        found.append((source, ids_of(batch)))
+    return found
+
+
+@pytest.mark.parametrize("by", ["samples", "batches"])
+def test_batches_of_a_mixture_have_one_source_and_their_share_of_the_cost(by: Any, folders: dict[str, Path]) -> None:
+    made = mixed(folders, by=by)
+    assert "as batches of 40 of 'seconds'" in repr(made)
+    batches = [one for _ in range(3) for one in source_and_ids(made)]
+    assert len(batches) == 3 * len(made)
+    assert abs(np.mean([source for source, _ in batches]) - 0.25) < 0.02
+    seen = made.seen()
+    assert [one.samples for one in seen.values()] == np.bincount([source for source, _ in batches]).tolist()
+    for source, (one, sizes) in enumerate(zip(seen.values(), (1300, 550), strict=True)):
+        uses = np.bincount(flat(ids for number, ids in batches if number == source), minlength=sizes)
+        assert uses.max() - uses.min() <= 1
+        assert abs(one.epochs - uses.mean()) < 0.1
+
+
+def test_ranks_and_workers_of_a_mixture_go_on_with_others(folders: dict[str, Path]) -> None:
+    order = {"lanes": 6, "chunk": 1, "window": 9, "tail": "exact"}
+    straight = source_and_ids(mixed(folders, **order))
+    first = ss.Loader(mixed(folders, **order), num_workers=1)
+    seen = source_and_ids(islice(first, 20))
+    state = through_json(first.state_dict())
+    ranks = []
+    for rank in range(2):
+        loader = ss.Loader(mixed(folders, rank=rank, world_size=2, **order), num_workers=0)
+        loader.load_state_dict(state)
+        ranks.append(source_and_ids(loader))
+    assert seen + in_turn(ranks) == straight
+    schedule = [(0, {"talk": 1, "song": 0}), (30, {"talk": 0, "song": 1})]
+    sources = {name: ss.ShardDataset(folder) for name, folder in folders.items()}
+    planned = ss.Mixture(sources, batch_size=BUDGET, schedule=schedule, lanes=1)
+    by_schedule = [source for source, _ in source_and_ids(islice(planned, 40))]
+    assert sum(by_schedule[:10]) < 4
+    assert by_schedule[30:] == [1] * 10
+    with pytest.raises(UsageError, match="another view of this data"):
+        mixed(folders, batch_size={"seconds": 41}).load_state_dict(state)

@@ -222,7 +222,8 @@ class StepPipeline:
 
     def _of_samples(self, step: Step) -> Step:
         """A step with samples in the place of the batch by cost that its one position is."""
-        batches = self._shards.open(0, int(step.shards[0])).batches
+        source = 0 if step.sources is None else int(step.sources[0])
+        batches = self._shards.open(source, int(step.shards[0])).batches
         assert batches is not None
         return step.of_members(*batches.members(step.rows))
 

@@ -70,6 +70,25 @@ class ContentPart:
         source.check_fields(plan.sources)
         return cls(source, options, plan)
 
+    def batched(self, by_cost: CostSpec | None, epoch_size: int | None) -> ContentPart:
+        """The same in batches by cost; ``None``: as samples.
+
+        Args:
+            by_cost: What a batch may cost.
+            epoch_size: Samples of an epoch, where it has a size of its own.
+
+        Raises:
+            FieldError, UsageError, DataError, StorageError: As of `DatasetSource.batched`; epochs count samples.
+        """
+        if by_cost is not None and epoch_size is not None:
+            raise UsageError(
+                "epochs of another size count samples, and batches by cost have any number of them",
+                url=self.source.url,
+                hint="leave out epoch_size, repeat and choose; a loop may end after as many steps as it likes",
+            )
+        source = self.source.batched(by_cost)
+        return self if source is self.source else ContentPart.of(source, self.options)
+
     @property
     def dtypes(self) -> dict[str, np.dtype[Any]]:
         """By output, as batches call it, the dtype of its numbers."""
@@ -345,7 +364,7 @@ class Content:
                 raise UsageError(what, url=self.url, hint="widen split= and where=, or leave them out")
             samples = sources[0].positions if sources[0].draws is None else self.samples
             return default_parameters(samples, shuffle=settings.shuffle, **shape)
-        totals = [source.samples for source in sources]
+        totals = [source.positions for source in sources]
         return mixing_parameters(totals, self.schedule or self.quotas, samples=self.samples, **shape)
 
     def order(self, settings: StreamOptions, epoch: int, parameters: OrderParameters) -> ContentOrder:
