@@ -24,12 +24,12 @@ settings.register_profile("default", max_examples=50, deadline=None)
 # The same verdict for the same tree, whenever it is asked.
 settings.register_profile("ci", settings.get_profile("default"), max_examples=10, derandomize=True, print_blob=True)
 settings.register_profile(
-    "full", max_examples=150, deadline=None, print_blob=True, suppress_health_check=[HealthCheck.too_slow]
+    "full", max_examples=80, deadline=None, print_blob=True, suppress_health_check=[HealthCheck.too_slow]
 )
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    parser.addoption("--full", action="store_true", help="run tests marked `full` too, and draw 150 examples each")
+    parser.addoption("--full", action="store_true", help="run tests marked `full` too, and draw 80 examples each")
 
 
 def pytest_configure(config: pytest.Config) -> None:

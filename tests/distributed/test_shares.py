@@ -88,8 +88,9 @@ def handed_on(rank: int, dataset: ss.ShardDataset, method: str) -> list[list[int
     return ids
 
 
-@pytest.mark.parametrize("pickled", [True, False])
-@pytest.mark.parametrize("method", ["fork", pytest.param("spawn", marks=pytest.mark.full)])
+@pytest.mark.parametrize(
+    ("method", "pickled"), [("fork", True), ("fork", False), pytest.param("spawn", True, marks=pytest.mark.full)]
+)
 def test_a_data_set_that_a_launcher_hands_to_its_ranks_is_read_once(
     folder: Path, tmp_path: Path, method: str, pickled: bool
 ) -> None:

@@ -82,8 +82,7 @@ def least_gain(folder: str, samples: int, method: str, weights: str | None) -> i
 
 
 @pytest.mark.full
-@pytest.mark.parametrize("method", ["fork", "spawn"])
-@pytest.mark.parametrize("weights", [None, "id"])
+@pytest.mark.parametrize(("method", "weights"), [("fork", None), ("fork", "id"), ("spawn", "id")])
 def test_workers_gain_no_memory_with_more_samples(folders: dict[int, Path], method: str, weights: str | None) -> None:
     """Each in a process of its own: in the holes of this one's heap every new object would copy another page."""
     least = {}

@@ -210,12 +210,12 @@ def test_memory_of_the_parent_does_not_grow_with_them(tmp_path: Path) -> None:
     """A line costs some 16 bytes, and a reject what is sorted at once: it took 670 bytes, and as much again later."""
     (tmp_path / "a.bin").write_bytes(bytes(100))
     seen = []
-    for lines in (60_000, 300_000):
+    for lines in (30_000, 150_000):
         source = tmp_path / f"{lines}.tsv"
         with source.open("w") as file:
             file.write("path\tlabel\tid\n")
             file.writelines(f"{'gone/b' if i % 3 else 'a'}.bin\t{i % 7}\tx/{i:08}\n" for i in range(lines))
         seen.append(peak("packed", source, tmp_path / str(lines)))
     (few, low), (many, high) = seen
-    assert (few, many) == (40_000, 200_000)
+    assert (few, many) == (20_000, 100_000)
     assert (high - low) / (many - few) < 300

@@ -12,13 +12,13 @@ import pytest
 ROOT = Path(__file__).resolve().parents[2]
 
 SHORT = {
-    "crash_points, killed": ("crash_points", "--only", "append,cache", "--how", "killed before"),
+    "crash_points, killed": ("crash_points", "--only", "append", "--how", "killed before"),
     "crash_points, refused": ("crash_points", "--only", "merge", "--how", "ENOSPC"),
     "damage": ("damage", "--only", "tar: dataset"),
     "fuzz": ("fuzz", "--minutes", "0.4"),
     "haul": ("haul", "--epochs", "4", "--batches", "500", "--methods", "fork"),
-    "kills, writers": ("kills", "--writers", "2", "--trainings", "0"),
-    "kills, training": ("kills", "--writers", "0", "--trainings", "3"),
+    "kills, writers": ("kills", "--writers", "1", "--trainings", "0"),
+    "kills, training": ("kills", "--writers", "0", "--trainings", "2"),
     "limits": ("limits", "--only", "long_names"),
     "outages": ("outages", "--only", "deleted"),
     "even_costs": ("even_costs", "--clips", "100000", "--ranks", "4", "--budgets", "120"),
@@ -26,7 +26,7 @@ SHORT = {
         "pack_documents",
         *("--documents", "20000", "--longest", "300000", "--workers", "1,2", "--killed-after", "3"),
     ),
-    "soak": ("soak", "--minutes", "1", "--phase", "10"),
+    "soak": ("soak", "--minutes", "0.6", "--phase", "8"),
 }
 
 

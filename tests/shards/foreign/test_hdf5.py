@@ -276,7 +276,7 @@ def small(file) -> None:
     put(file, "text", [str(row) for row in range(20)], dtype=h5py.string_dtype())
 
 
-@pytest.mark.parametrize("count", [50, pytest.param(1000, marks=pytest.mark.full)])
+@pytest.mark.parametrize("count", [50, pytest.param(400, marks=pytest.mark.full)])
 def test_damage_is_an_error_of_ours(count):
     for data in flipped(file_of(small), count, seed=random.Random(count).randrange(1000)):
         if Hdf5().recognise(listing_of(MemoryStore({"a.h5": data})), {}) is None:
