@@ -380,3 +380,22 @@ def test_a_forked_child_reads_for_itself() -> None:
         os._exit(0 if store.get("x") == whole else 1)
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
     assert store.get("x") == whole
+
+
+def test_a_store_that_is_collected_while_blocks_are_looked_up_does_not_wait_for_that() -> None:
+    kept = HeldBlocks(100)
+    kept.put(1, "a", 0, memoryview(b"x" * 60))
+
+    class Collected(str):
+        def __hash__(self) -> int:  # asked for in the midst of `get`, as garbage may be collected there
+            kept.forget(1)
+            return super().__hash__()
+
+    thread = threading.Thread(target=kept.get, args=(2, Collected("b"), 0), daemon=True)
+    thread.start()
+    thread.join(30)
+    assert not thread.is_alive()
+    kept.put(2, "b", 0, memoryview(b"y" * 60))
+    assert kept.get(1, "a", 0) is None
+    kept.forget(2)
+    assert kept.get(2, "b", 0) is None

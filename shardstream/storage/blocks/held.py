@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import threading
-from collections import OrderedDict
+from collections import OrderedDict, deque
 
 HELD = 256 << 20
 """Bytes of inflated blocks that a process keeps at most, unless it has few others beside it; one it always does."""
@@ -28,6 +28,7 @@ class HeldBlocks:
         self._lock = threading.Lock()
         self._blocks: OrderedDict[tuple[int, str, int], memoryview] = OrderedDict()
         self._bytes = 0
+        self._gone: deque[int] = deque()  # stores whose blocks nobody asks for any more
 
     def make_room(self, bytes: int) -> None:
         """Keep so many bytes from now on, if that is more."""
@@ -44,6 +45,7 @@ class HeldBlocks:
     def put(self, owner: int, path: str, block: int, data: memoryview) -> None:
         """Keep a block, and drop what was not used for longest."""
         with self._lock:
+            self._sweep()
             self._drop((owner, path, block))
             self._blocks[owner, path, block] = data
             self._bytes += len(data)
@@ -56,8 +58,20 @@ class HeldBlocks:
             return self._drop((owner, path, block))
 
     def forget(self, owner: int) -> None:
-        """Forget all blocks of a store."""
-        with self._lock:
+        """Forget all blocks of a store that is gone; at once, or with the next that is put.
+
+        Waits for nobody: garbage is collected in the midst of anything, also of what holds the lock in this thread.
+        """
+        self._gone.append(owner)
+        if self._lock.acquire(blocking=False):
+            try:
+                self._sweep()
+            finally:
+                self._lock.release()
+
+    def _sweep(self) -> None:
+        while self._gone:
+            owner = self._gone.popleft()
             for key in [key for key in self._blocks if key[0] == owner]:
                 self._drop(key)
 
