@@ -114,7 +114,8 @@ class Schedule:
         Raises:
             UsageError: A share that is too small.
         """
-        for first, then in pairwise((*self.in_rows(row), Knot(-(-_LAST // row) * row, self.knots[-1].shares))):
+        endless = Schedule((*self.knots, Knot(_LAST, self.knots[-1].shares)))
+        for first, then in pairwise(endless.in_rows(row)):
             begin, end = first.position // row, then.position // row
             if begin < end:
                 yield Era(begin, end - begin, *_quotas(first.shares, then.shares))

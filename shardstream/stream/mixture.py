@@ -230,16 +230,16 @@ class Mixture(Stream):
         state = self.state_dict() if state is None else state
         content = content_of(state, self._content)
         run = content, self._settings, self._rank(), parse_state(state, content, self._settings)
-        counted = tokens_seen(*run) if exact and content.by_cost is None else [None] * len(self.names)
+        counted = tokens_seen(*run) if exact else [None] * len(self.names)
         found: dict[str, Seen] = {}
         for name, part, samples, tokens in zip(
             self.names, content.parts, samples_seen(*run).tolist(), counted, strict=True
         ):
-            bins = [one.bins for one in part.source.manifests if one.bins is not None]
-            sizes = {one.size for one in bins} if has_bins(part.source) and content.by_cost is None else set()
-            if sizes and tokens is None:
-                stored = sum(one.samples for one in part.source.manifests)
-                tokens = round(samples * sum(one.tokens for one in bins) / stored)
+            manifests = part.source.manifests if has_bins(part.source) else ()
+            bins = [one.bins for one in manifests if one.bins is not None]
+            sizes = {one.size for one in bins}
+            if bins and tokens is None:
+                tokens = round(samples * sum(one.tokens for one in bins) / sum(one.samples for one in manifests))
             size = sizes.pop() if len(sizes) == 1 else None
             whole = None if size is None else samples * size
             found[name] = Seen(samples, samples / part.source.positions, whole, tokens)

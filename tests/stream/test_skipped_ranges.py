@@ -305,4 +305,5 @@ def test_torch_is_not_told_a_length_that_changes(folder: Path, recwarn: pytest.W
         assert len(loader) == expected
         assert sum(1 for _ in loader) == expected
     assert isinstance(loader, torch.utils.data.DataLoader)
-    assert not [one for one in recwarn if "Length of IterableDataset" in str(one.message)]
+    # From Python 3.12 on, each fork of a process with threads is warned of.
+    assert not [one for one in recwarn if "use of fork" not in str(one.message)]

@@ -68,8 +68,8 @@ def tokens_seen(content: Content, settings: StreamOptions, rank: Rank, point: Re
 
 
 def has_bins(source: DatasetSource) -> bool:
-    """Whether all of its samples are bins."""
-    return all(one.bins is not None for one in source.manifests)
+    """Whether what an order counts of it are bins."""
+    return source.costs is None and all(one.bins is not None for one in source.manifests)
 
 
 def _positions_seen(point: ResumePoint, samples: int) -> Iterator[tuple[int, Integers]]:
