@@ -71,6 +71,17 @@ def deadly() -> Callable[[dict[str, Any]], dict[str, Any]]:
     return fatal
 
 
+def texts_into_bins(place: Path) -> dict[str, Any]:
+    """Write texts, of which one has no tokens, and say how to pack them: by a tokenizer, into several shards."""
+    tokenizers = pytest.importorskip("tokenizers")
+    texts = ["" if i == 500 else f"page {i}: " + "to be, or not to be " * (i % 37) for i in range(3000)]
+    place.write_text("".join(json.dumps({"text": text, "source": "web"}) + "\n" for text in texts))
+    tokenizer = tokenizers.ByteLevelBPETokenizer()
+    tokenizer.train_from_iterator(texts, 300, special_tokens=["<|end|>"], show_progress=False)
+    how: dict[str, Any] = {"tokenize": tokenizer, "eos": "<|end|>", "bins": 256, "format": "record"}
+    return {**how, "shard_size": "200kB"}
+
+
 class EngineTests:
     """Tests of one engine.
 
@@ -122,6 +133,17 @@ class EngineTests:
         assert report.kept == 1
         assert tree(tmp_path / "out") == whole
         assert elsewhere.exists()
+
+    def test_texts_become_the_same_bins(self, tmp_path: Path) -> None:
+        made = texts_into_bins(tmp_path / "in.jsonl")
+        manifest = pack(tmp_path / "in.jsonl", tmp_path / "whole", workers=2, **made)
+        assert manifest.shards > 3
+        with self.attached():
+            plan = pack_plan(tmp_path / "in.jsonl", tmp_path / "out", **made)
+            plan.tasks[1].run()
+            report = run_pack(tmp_path / "in.jsonl", tmp_path / "out", PackOptions(**made), on=self.on)
+        assert report.kept == 1
+        assert tree(tmp_path / "out") == tree(tmp_path / "whole")
 
     def test_an_error_of_a_task_is_ours(self, source: Path, tmp_path: Path) -> None:
         clash = threading.Event().is_set  # holds a lock, which nothing can pickle

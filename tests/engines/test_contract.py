@@ -26,7 +26,7 @@ from shardstream.pack.plan.pack_plan import PackPlan, pack_plan
 from shardstream.pack.run import pack
 
 from ..pack.making import tree
-from .contract import SMALL
+from .contract import SMALL, texts_into_bins
 
 
 class Threads(Engine):
@@ -85,6 +85,14 @@ def test_the_same_bytes(source: Path, whole: dict[str, bytes], tmp_path: Path) -
     results = list(run_on_engine(Threads, plan.tasks, ignore, workers=None))
     plan.commit(results)
     assert tree(tmp_path / "out") == whole
+
+
+def test_texts_become_the_same_bins(tmp_path: Path) -> None:
+    made = texts_into_bins(tmp_path / "in.jsonl")
+    assert pack(tmp_path / "in.jsonl", tmp_path / "whole", workers=0, **made).shards > 3
+    plan = pack_plan(tmp_path / "in.jsonl", tmp_path / "out", **made)
+    plan.commit(list(run_on_engine(Threads, plan.tasks, ignore, workers=None)))
+    assert tree(tmp_path / "out") == tree(tmp_path / "whole")
 
 
 @pytest.mark.full

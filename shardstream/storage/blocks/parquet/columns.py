@@ -135,6 +135,22 @@ def texts(
         yield one, values
 
 
+def count_elements(one: OpenPage, leaf: LeafShape, dtype: np.dtype[Any]) -> int:
+    """How many elements the lists of a page have; those of floats may be missing themselves.
+
+    Raises:
+        DecodeError: One is missing, and no float.
+    """
+    there = one.levels.definition
+    if not leaf.repetition or there is None:
+        return one.there
+    count = int((there >= leaf.element).sum())
+    if count != one.there and dtype.kind != "f":
+        instead = "--format-option json=COLUMN takes the column as JSON"
+        raise wrong(f"an element of a list of integers is missing; {instead}")
+    return count
+
+
 def elements(get: Get, found: Sequence[Page], compression: str, leaf: LeafShape, dtype: np.dtype[Any]) -> NDArray[Any]:
     """The elements of all lists of some pages, as another dtype; those of floats that are missing are NaN.
 
@@ -152,15 +168,9 @@ def elements(get: Get, found: Sequence[Page], compression: str, leaf: LeafShape,
     out = []
     for one, values in numbers(get, found, compression, leaf):
         values = values.view(dtype) if values.dtype.kind == "V" else values.astype(dtype, copy=False)
-        there = one.levels.definition
-        if leaf.repetition and there is not None:
-            exist = there >= leaf.element
-            if int(exist.sum()) != one.there:
-                if dtype.kind != "f":
-                    instead = "--format-option json=COLUMN takes the column as JSON"
-                    raise wrong(f"an element of a list of integers is missing; {instead}")
-                some = values
-                values = np.full(int(exist.sum()), np.nan, dtype)
-                values[there[exist] == leaf.definition] = some
+        there, count = one.levels.definition, count_elements(one, leaf, dtype)
+        if there is not None and count != one.there:
+            some, values = values, np.full(count, np.nan, dtype)
+            values[there[there >= leaf.element] == leaf.definition] = some
         out.append(values)
     return out[0] if len(out) == 1 else np.concatenate([np.zeros(0, dtype), *out])

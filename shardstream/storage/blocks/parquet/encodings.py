@@ -26,24 +26,39 @@ def wrong(what: str) -> DecodeError:
     return DecodeError(f"a page is damaged: {what}", hint=_HINT)
 
 
-def unpacked(data: memoryview, width: int, count: int) -> NDArray[Any]:
-    """``count`` numbers of ``width`` bits each, the lowest bits first: uint32, or uint64 where they are wider.
+def _dtype(width: int) -> np.dtype[Any]:
+    """The smallest unsigned one for numbers of so many bits."""
+    return np.dtype(f"<u{next(size for size in (1, 2, 4, 8) if width <= 8 * size)}")
+
+
+def unpacked(data: memoryview | bytes, width: int, count: int) -> NDArray[Any]:
+    """``count`` numbers of ``width`` bits each, the lowest bits first: of the smallest unsigned dtype.
 
     Raises:
         DecodeError: There are fewer bytes.
     """
-    kind, whole = ("<u4", 32) if width <= 32 else ("<u8", 64)
+    dtype = _dtype(width)
     if not width or not count:
-        return np.zeros(count, kind)
+        return np.zeros(count, dtype)
     size = -(-width * count // 8)
     if len(data) < size:
         raise wrong(f"{count} numbers of {width} bits are not in {len(data)} bytes")
-    if width in (8, 16, 32, 64):
-        return np.frombuffer(data, f"<u{width // 8}", count).astype(kind, copy=False)
-    bits = np.unpackbits(np.frombuffer(data, np.uint8, size), count=width * count, bitorder="little")
-    padded = np.zeros((count, whole), np.uint8)
-    padded[:, :width] = bits.reshape(count, width)
-    return np.packbits(padded, axis=1, bitorder="little").view(kind)[:, 0]
+    if width == 8 * dtype.itemsize:
+        return np.frombuffer(data, dtype, count)
+    stored = np.frombuffer(data, np.uint8, size)
+    if width == 1:
+        return np.unpackbits(stored, count=count, bitorder="little")
+    eights = -(-count // 8)  # eight numbers take as many bytes as one has bits
+    rows = np.pad(stored, (0, eights * width - size)).reshape(eights, width)
+    out = np.empty((eights, 8), dtype)
+    for number in range(8):
+        first, shift = divmod(number * width, 8)
+        last = (number * width + width - 1) // 8
+        found = rows[:, first].astype(dtype) >> shift
+        for byte in range(first + 1, last + 1):
+            found |= rows[:, byte].astype(dtype) << 8 * (byte - first) - shift
+        np.bitwise_and(found, (1 << width) - 1, out=out[:, number])
+    return out.reshape(-1)[:count]
 
 
 def varint(data: memoryview, at: int) -> tuple[int, int]:
@@ -60,26 +75,28 @@ def varint(data: memoryview, at: int) -> tuple[int, int]:
     raise wrong("a number has more than 10 bytes")
 
 
-def hybrid(data: memoryview, width: int, count: int) -> NDArray[np.uint32]:
-    """``count`` numbers that are written as runs of equal ones, and of packed ones.
+def hybrid(data: memoryview, width: int, count: int) -> NDArray[Any]:
+    """``count`` numbers that are written as runs of equal ones, and of packed ones: of the smallest unsigned dtype.
 
     Raises:
         DecodeError: There are fewer, or they are damaged.
     """
     if not 0 <= width <= 32:
         raise wrong(f"numbers of {width} bits")
-    out: NDArray[np.uint32] = np.empty(count, np.uint32)
+    out = np.empty(count, _dtype(width))
+    packed: list[memoryview] = []  # writers begin a new run every 504 numbers: all are unpacked at once
+    runs: list[tuple[int, int]] = []
     at, done, bytes_wide = 0, 0, -(-width // 8)
     while done < count:
         head, at = varint(data, at)
         if head & 1:
             groups = head >> 1
-            size = groups * width
             taken = min(groups * 8, count - done)
             if not groups:
                 raise wrong("a run of no numbers")
-            out[done : done + taken] = unpacked(data[at : at + size], width, taken)
-            at += size
+            packed.append(data[at : at + groups * width])
+            runs.append((done, taken))
+            at += groups * width
         else:
             taken = min(head >> 1, count - done)
             if not taken or at + bytes_wide > len(data):
@@ -90,17 +107,25 @@ def hybrid(data: memoryview, width: int, count: int) -> NDArray[np.uint32]:
             out[done : done + taken] = value
             at += bytes_wide
         done += taken
+    total = sum(taken for _, taken in runs)
+    numbers = unpacked(b"".join(packed) if len(packed) != 1 else packed[0], width, total)
+    if total == count:
+        return numbers
+    begin = 0
+    for place, taken in runs:
+        out[place : place + taken] = numbers[begin : begin + taken]
+        begin += taken
     return out
 
 
-def dictionary_numbers(data: memoryview, count: int, entries: int) -> NDArray[np.uint32]:
+def dictionary_numbers(data: memoryview, count: int, entries: int) -> NDArray[Any]:
     """Which entries of a dictionary the values of a page are.
 
     Raises:
         DecodeError: They are damaged, or one is beyond the dictionary.
     """
     if not count:
-        return np.zeros(0, np.uint32)
+        return np.zeros(0, np.uint8)
     if not len(data):
         raise wrong("no values where there should be some")
     found = hybrid(data[1:], data[0], count)
@@ -129,26 +154,31 @@ def differences(data: memoryview, count: int, bits: int = 64) -> tuple[NDArray[n
     if not 0 < block <= _LARGEST_BLOCK or not parts or block % parts or (block // parts) % 8:
         raise wrong(f"blocks of {block} differences in {parts} parts")
     each = block // parts
-    out: NDArray[np.uint64] = np.zeros(max(count, 1), np.uint64)
-    out[0] = _unzigzag(first)
-    done = 1
-    while done < count:
+    runs = -(-max(count - 1, 0) // each)
+    leasts: list[int] = []
+    of_width: dict[int, list[tuple[int, memoryview]]] = {}
+    while len(leasts) < runs:
         least, at = varint(data, at)
         widths = data[at : at + parts]
         if len(widths) < parts:
             raise wrong("differences are cut off")
         at += parts
-        for width in widths:
-            if done >= count:
-                break  # what follows is not written
+        for width in widths[: runs - len(leasts)]:  # what follows is not written
             if width > _WIDEST:
                 raise wrong(f"differences of {width} bits")
-            taken = min(each, count - done)
             stored = data[at : at + each * width // 8]
-            found = unpacked(stored, width, taken).astype(np.uint64)
-            out[done : done + taken] = found + np.uint64(_unzigzag(least))
+            of_width.setdefault(width, []).append((len(leasts), stored))
+            leasts.append(_unzigzag(least))
             at += len(stored)
-            done += taken
+    out: NDArray[np.uint64] = np.zeros(1 + runs * each, np.uint64)
+    out[0] = _unzigzag(first)
+    rows, left = out[1:].reshape(runs, each), 1 + runs * each - max(count, 1)
+    for width, found in of_width.items():  # all runs of a width at once
+        numbers = [number for number, _ in found]
+        taken = len(found) * each - (left if numbers[-1] == runs - 1 else 0)
+        values = unpacked(b"".join(stored for _, stored in found), width, taken)
+        rows[numbers] = np.pad(values, (0, len(found) * each - taken)).reshape(-1, each)
+    rows += np.array(leasts, np.uint64)[:, np.newaxis]
     with np.errstate(over="ignore"):
         sums = np.cumsum(out, dtype=np.uint64)[:count]
     return (sums.astype(np.uint32).view(np.int32).astype(np.int64) if bits == 32 else sums.view(np.int64)), at

@@ -85,7 +85,8 @@ def fixed_values(
     if encoding in OF_DICTIONARIES and leaf.physical != BOOLEAN:
         if dictionary is None:
             raise wrong("entries of a dictionary that is not there")
-        return dictionary[dictionary_numbers(data, count, len(dictionary))]
+        found: NDArray[Any] = dictionary[dictionary_numbers(data, count, len(dictionary))]
+        return found
     if leaf.physical == BOOLEAN:
         return _booleans(encoding, data, count)
     if encoding == PLAIN:

@@ -289,24 +289,28 @@ class _Lists(NamedTuple):
 
 
 def _rows_of(run: Sequence[OpenPage], leaf: LeafShape, there: int, shape: Sequence[int]) -> _Lists:
-    repeats, defines = [], []
-    for one in run:
-        zeros = np.zeros(one.page.values, np.uint32)
-        repeats.append(zeros if one.levels.repetition is None else one.levels.repetition)
-        defines.append(zeros if one.levels.definition is None else one.levels.definition)
-    repetition, definition = np.concatenate(repeats), np.concatenate(defines)
+    repetition = _joined([one.levels.repetition for one in run], run)
+    definition = _joined([one.levels.definition for one in run], run)
     if len(repetition) and repetition[0]:
         raise wrong("a list begins before its row")
     starts = np.flatnonzero(repetition == 0)
     exist = definition >= leaf.element
-    before = np.concatenate([[0], np.cumsum(exist)])
-    ends = np.append(starts[1:], len(repetition))
-    begins, counts = before[starts], before[ends] - before[starts]
+    empty = np.searchsorted(starts, np.flatnonzero(~exist), "right") - 1
+    counts = np.diff(np.append(starts, len(exist))) - np.bincount(empty, minlength=len(starts))
+    begins = np.cumsum(counts) - counts
     has = definition[starts] >= there
-    if len(repetition) - int(before[-1]) != int((counts == 0).sum()):
+    if len(repetition) - int(counts.sum()) != int((counts == 0).sum()):
         raise wrong("empty lists within lists")
     _check_shape(repetition, exist, begins[has], counts[has], shape)
     return _Lists(has, begins, counts)
+
+
+def _joined(levels: Sequence[NDArray[Any] | None], run: Sequence[OpenPage]) -> NDArray[Any]:
+    """The levels of all pages; 0 where a page has none."""
+    found = [
+        np.zeros(page.page.values, np.uint8) if one is None else one for one, page in zip(levels, run, strict=True)
+    ]
+    return found[0] if len(found) == 1 else np.concatenate(found)
 
 
 def _check_shape(
@@ -316,6 +320,8 @@ def _check_shape(
     whole = math.prod(shape)
     if shape[0] >= 0 and (counts != whole).any():
         raise wrong(f"a list of {int(counts[counts != whole][0])} elements, in a column of arrays of {list(shape)}")
+    if len(shape) == 1:
+        return
     levels = repetition[exist]
     place = np.arange(len(levels)) - np.repeat(begins, counts)
     for depth in range(1, len(shape)):

@@ -7,12 +7,11 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from shardstream.shards.foreign.formats.parquet.footer import ColumnChunk
 from shardstream.shards.foreign.object_bytes import ObjectBytes
 from shardstream.storage.blocks.parquet.block import raw_setting, values_setting
-from shardstream.storage.blocks.parquet.columns import OpenPage, elements, opened, split_dictionary, texts
+from shardstream.storage.blocks.parquet.columns import OpenPage, count_elements, opened, split_dictionary, texts
 from shardstream.storage.blocks.parquet.encodings import wrong
 from shardstream.storage.blocks.parquet.pages import DELTA_LENGTH, PLAIN, Page
 from shardstream.storage.blocks.parquet.values import BYTES, ENCODINGS, LeafShape
@@ -150,16 +149,10 @@ def _part_of_lists(
     setting = values_setting(chunk.compression, leaf, dtype.str, skip)
     if entries is not None:
         begin, found = entries.at, [entries, *found]
-    size = elements(data.get, found, chunk.compression, leaf, dtype).nbytes
+    size = dtype.itemsize * sum(count_elements(one, leaf, dtype) for one in run)
     return PagePart(found, begin, end, setting, size, open=run)
 
 
 def _lie_as_they_are(one: OpenPage, leaf: LeafShape, dtype: np.dtype[Any]) -> bool:
     same = one.page.encoding == PLAIN and dtype.itemsize == leaf.dtype.itemsize and dtype.kind != "b"
-    return same and len(existing(one, leaf)) == one.there
-
-
-def existing(one: OpenPage, leaf: LeafShape) -> NDArray[np.int64]:
-    """Which entries of a page's levels are elements of a list, be they missing themselves."""
-    there = one.levels.definition
-    return np.arange(one.page.values) if there is None else np.flatnonzero(there >= leaf.element)
+    return same and count_elements(one, leaf, dtype) == one.there
