@@ -17,7 +17,7 @@ from shardstream.decode.specs import Decoder, Slot
 from shardstream.decode.usercall import UserCall, stream_of
 from shardstream.errors import FieldError, did_you_mean
 from shardstream.images.backends import Backend, BackendName
-from shardstream.shards.fields import VALUES, FieldType, ValuesType
+from shardstream.shards.fields import FieldType, ValuesType
 
 Part: TypeAlias = "Decoder | Call | Callable[..., Any] | str | None"
 Spec: TypeAlias = "Part | Sequence[Part]"
@@ -148,20 +148,8 @@ class _Draft:
                 raise FieldError(
                     f"field {source!r} of type {kind} has no bytes of its own", field=source, hint="use None"
                 )
-            if not isinstance(first, Decoder) or first.is_derived:
-                continue
-            rows = isinstance(kind, ValuesType)
-            if not first.accepts & {kind.name, kind.kind, *([VALUES] if rows else [])}:
-                raise FieldError(
-                    f"{type(first).__name__} cannot decode field {source!r} of type {kind}",
-                    field=source,
-                    hint="it decodes " + ", ".join(sorted(first.accepts)),
-                )
-            if isinstance(first, Packed):
-                first.check(source, stored)
-            dtype = kind.elements if isinstance(kind, ValuesType) else kind.dtype
-            if isinstance(first, Array) and dtype is not None:
-                first.check(dtype, source)
+            if isinstance(first, Decoder) and not first.is_derived:
+                first.check_stored(source, stored)
 
     def _compile(self, types: Sequence[FieldType], backend: Backend | BackendName) -> tuple[Decoder | UserCall, ...]:
         steps: list[Decoder | UserCall] = []

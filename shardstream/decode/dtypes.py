@@ -15,6 +15,7 @@ from numpy.typing import DTypeLike, NDArray
 from shardstream.decode.context import SampleContext
 from shardstream.decode.specs import Decoder, Out
 from shardstream.errors import FieldError, UsageError
+from shardstream.shards.fields import FieldType, ValuesType
 
 
 class AsType:
@@ -81,14 +82,21 @@ class Array(Decoder):
             )
         object.__setattr__(self, "dtype", named)
 
-    def check(self, stored: np.dtype[Any], field: str | None = None) -> None:
-        """Refuse a stored dtype of which this one does not hold every value; FieldError."""
+    def check_stored(self, field: str, stored: Mapping[str, FieldType]) -> None:
+        """Refuse also a stored dtype of which this one does not hold every value."""
+        super().check_stored(field, stored)
+        kind = stored[field]
+        dtype = kind.elements if isinstance(kind, ValuesType) else kind.dtype
+        if dtype is not None:
+            self._check_dtype(dtype, field)
+
+    def _check_dtype(self, stored: np.dtype[Any], field: str) -> None:
         assert isinstance(self.dtype, np.dtype)
         if not holds_all(self.dtype, stored):
             write = "leave the decoder out for what is stored"
             if stored.kind in "biuf":
                 write = (
-                    f'{{"{field or "x"}": np.{self.dtype.type.__name__}}} in `fields` looks at each value instead; or '
+                    f'{{"{field}": np.{self.dtype.type.__name__}}} in `fields` looks at each value instead; or '
                     "write a wider dtype"
                 )
             raise FieldError(
@@ -101,7 +109,7 @@ class Array(Decoder):
                 f"expected a number or an array of numpy, got a {type(value).__name__}",
                 hint="make an array of it in the callable before: np.asarray(value, np.int64)",
             )
-        self.check(value.dtype, name)
+        self._check_dtype(value.dtype, name)
         if out is None:
             return value.astype(self.dtype)
         out[...] = value

@@ -119,29 +119,23 @@ class Packed(Decoder):
         names = {beside(self.source, what): what for what in _BESIDE if wanted[what]}
         return tuple(name for name, what in names.items() if what == "lengths" or name in stored)
 
-    def check(self, name: str, stored: Mapping[str, FieldType]) -> None:
-        """Refuse a field that holds no bins, or bins that do not make rows of this length.
-
-        Args:
-            name: The field.
-            stored: The types of all fields.
-
-        Raises:
-            FieldError: It is so.
-        """
-        kind = stored[name]
+    def check_stored(self, field: str, stored: Mapping[str, FieldType]) -> None:
+        """Refuse also a field that holds no bins, or bins that do not make rows of this length."""
+        super().check_stored(field, stored)
+        kind = stored[field]
         for other in self.beside(stored):
             numbers = stored.get(other)
             if numbers is not None and not (isinstance(numbers, ValuesType) and numbers.elements.kind in "iu"):
                 what = f"field {other!r} of type {numbers} says nothing of bins"
                 raise FieldError(what, field=other, hint="pack with bins=")
         if kind.shape is None or len(kind.shape) != 1 or kind.dtype is None or kind.dtype.kind != "u":
-            raise FieldError(f"Packed cannot decode field {name!r} of type {kind}", field=name, hint="pack with bins=")
+            what = f"Packed cannot decode field {field!r} of type {kind}"
+            raise FieldError(what, field=field, hint="pack with bins=")
         parts, rest = divmod(kind.shape[0], self.length or kind.shape[0])
         if rest or parts & (parts - 1) or not parts:
             raise FieldError(
                 f"bins of {kind.shape[0]:,} tokens make no rows of {self.length:,}",
-                field=name,
+                field=field,
                 hint="length is that of the bins, or a half, a quarter, ... of it",
             )
 

@@ -13,8 +13,9 @@ from numpy.typing import NDArray
 
 from shardstream.decode.context import SampleContext
 from shardstream.decode.usercall import UserCall
-from shardstream.errors import DecodeError, UsageError
+from shardstream.errors import DecodeError, FieldError, UsageError
 from shardstream.images.backends import Backend, BackendName
+from shardstream.shards.fields import VALUES, FieldType, ValuesType
 
 Out: TypeAlias = NDArray[Any] | None
 """Where a value is to be written, if that is known."""
@@ -85,6 +86,25 @@ class Decoder(ABC):
             stored: What there is; what is named without being there is an error.
         """
         return ()
+
+    def check_stored(self, field: str, stored: Mapping[str, FieldType]) -> None:
+        """Refuse a stored field that this decoder cannot decode, when a data set is opened.
+
+        Args:
+            field: The field.
+            stored: The types of all fields.
+
+        Raises:
+            FieldError: It is so.
+        """
+        kind = stored[field]
+        rows = isinstance(kind, ValuesType)
+        if not self.accepts & {kind.name, kind.kind, *([VALUES] if rows else [])}:
+            raise FieldError(
+                f"{type(self).__name__} cannot decode field {field!r} of type {kind}",
+                field=field,
+                hint="it decodes " + ", ".join(sorted(self.accepts)),
+            )
 
     @property
     def calls(self) -> tuple[UserCall, ...]:
