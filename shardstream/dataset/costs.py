@@ -22,13 +22,13 @@ from numpy.typing import NDArray
 
 from shardstream.dataset.shared import SharedWords
 from shardstream.dataset.step import inside
-from shardstream.dataset.view import SCANNERS
+from shardstream.dataset.view import SCANNERS, scalar_type
 from shardstream.dataset.weights import ViewedShard
-from shardstream.errors import FieldError, UsageError
+from shardstream.errors import UsageError
 from shardstream.order.quotas import as_fraction
 from shardstream.shards.fields import ValuesType
 from shardstream.shards.index import ShardIndex
-from shardstream.shards.manifest import Manifest, unknown_field
+from shardstream.shards.manifest import Manifest
 from shardstream.threads import each
 
 Integers = NDArray[np.int64]
@@ -132,7 +132,8 @@ def count_batches(
         DataError, StorageError: An index cannot be read.
     """
     for manifest in manifests:
-        _check_field(spec.field, manifest)
+        if not isinstance(manifest.fields.get(spec.field), ValuesType):
+            scalar_type(spec.field, manifest, option="batch_size")
     filled = np.flatnonzero(counts).tolist()
     words, hashes = SharedWords(max(len(counts), 1)), xxhash.xxh3_128()
 
@@ -238,16 +239,3 @@ def _values(index: ShardIndex, field: str) -> NDArray[Any]:
     assert sizes is not None
     assert isinstance(column.type, ValuesType)
     return sizes // column.type.elements.itemsize
-
-
-def _check_field(field: str, manifest: Manifest) -> None:
-    kind = manifest.fields.get(field)
-    if kind is None:
-        raise unknown_field(field, manifest.fields, url=manifest.url)
-    if not (kind.kind == "scalar" or isinstance(kind, ValuesType)):
-        raise FieldError(
-            f"field {field!r} of type {kind} says nothing of what a sample costs",
-            url=manifest.url,
-            field=field,
-            hint="name a field of numbers, such as a duration, or of values, whose number counts",
-        )

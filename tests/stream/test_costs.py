@@ -253,7 +253,7 @@ def test_costs_that_are_none(value: float | None, what: str, tmp_path: Path) -> 
 
 def test_fields_that_say_no_cost(tmp_path: Path) -> None:
     write_dataset(tmp_path / "texts", [[{"__key__": "a", "txt": "a text"}]])
-    with pytest.raises(FieldError, match="field 'txt' of type str says nothing of what a sample costs"):
+    with pytest.raises(FieldError, match="batch_size needs a number that stands in the index, and 'txt' is str"):
         data(tmp_path / "texts", batch_size={"txt": 5})
 
 
