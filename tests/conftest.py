@@ -20,16 +20,16 @@ from .storage.places import azure, azure_server, gcs, gcs_server, s3, s3_server,
 os.environ["NO_ALBUMENTATIONS_UPDATE"] = "1"  # or importing it asks the network for a newer version of itself
 
 # No deadline: machines are shared, and a slow example is not a wrong one (a hang ends by faulthandler_timeout).
-settings.register_profile("default", max_examples=50, deadline=None)
+settings.register_profile("default", max_examples=20, deadline=None)
 # The same verdict for the same tree, whenever it is asked.
 settings.register_profile("ci", settings.get_profile("default"), max_examples=10, derandomize=True, print_blob=True)
 settings.register_profile(
-    "full", max_examples=80, deadline=None, print_blob=True, suppress_health_check=[HealthCheck.too_slow]
+    "full", max_examples=30, deadline=None, print_blob=True, suppress_health_check=[HealthCheck.too_slow]
 )
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    parser.addoption("--full", action="store_true", help="run tests marked `full` too, and draw 80 examples each")
+    parser.addoption("--full", action="store_true", help="run tests marked `full` too, and draw 30 examples each")
 
 
 def pytest_configure(config: pytest.Config) -> None:

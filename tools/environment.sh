@@ -1,6 +1,8 @@
 # Sourced by tools/test and tools/demo: makes the environment .venv and puts it first on PATH.
 #
 #   environment NAME EXTRAS GROUP...   the package (editable) with EXTRAS, and these dependency groups of pyproject.toml
+#   environment_over FOLDER WHAT ARG...  another one in FOLDER that sees all of .venv, and beside it WHAT, by these
+#                                      arguments of pip; status 1 where it cannot be installed
 #   keep_bytecode FOLDER               where Python keeps what it compiles; with an environment, in .venv
 #
 # Variables that choose:
@@ -118,4 +120,20 @@ environment() {
   exec 9<&-
   export PATH="$VENV/bin:$PATH" VIRTUAL_ENV="$VENV"
   keep_bytecode "$VENV/bytecode"
+}
+
+# Torch too is seen in the environment of the tests, or wherever that looks: what is there is not fetched anew, whichever
+# build of torch it is. Of what both have, the one in FOLDER comes first.
+environment_over() {
+  local folder=$1 what=$2 stamp
+  stamp="$VENV $* $(cat "$ROOT"/tools/constraints*.txt | sha256sum)"
+  [ "$(cat "$folder/.shardstream" 2>/dev/null)" != "$stamp" ] || return 0
+  say "installing $what"
+  # Where a caller asks how this ended, set -e does not end it.
+  "$VENV/bin/python" -m venv --clear "$folder" && "$VENV/bin/python" -c '
+import sys
+print("import site;", *(f"site.addsitedir({path!r});" for path in sys.path if path.endswith("-packages")))
+' >"$("$folder/bin/python" -c 'import sysconfig; print(sysconfig.get_path("purelib"))')/tests.pth" &&
+    "$folder/bin/python" -m pip install --quiet --disable-pip-version-check -c "$VENV/torch.txt" "${@:3}" || return 1
+  printf '%s' "$stamp" >"$folder/.shardstream"
 }

@@ -62,12 +62,7 @@ def kill_rounds(
 
 
 @pytest.mark.full
-def test_killed_at_random_moments_and_resumed_in_other_shapes(folder: Path, tmp_path: Path) -> None:
-    kill_rounds(folder, tmp_path, rounds=2, epochs=2, draws=random.Random(0))
-
-
-@pytest.mark.full
-@pytest.mark.parametrize("kind", ["tar", "tar.gz", "json lines"])
+@pytest.mark.parametrize("kind", ["tar.gz", "json lines"])
 def test_data_of_other_libraries_is_killed_and_resumed_too(
     kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -85,9 +80,8 @@ def test_data_of_other_libraries_is_killed_and_resumed_too(
             continue
         path = data / f"part-{number}.tar"
         tar(path, [f"{one:05d}" for one in ids], cls=ids.__getitem__, txt=lambda row: f"number {row}")
-        if kind == "tar.gz":
-            (data / f"part-{number}.tar.gz").write_bytes(gzip.compress(path.read_bytes()))
-            path.unlink()
+        (data / f"part-{number}.tar.gz").write_bytes(gzip.compress(path.read_bytes()))
+        path.unlink()
     assert begin == SAMPLES
     work = tmp_path / "work"
     work.mkdir()
@@ -121,6 +115,6 @@ def test_torchrun_restarts_the_ranks_by_itself(folder: Path, tmp_path: Path, mon
 
 
 @pytest.mark.full
-def test_killed_many_times(folder: Path, tmp_path: Path) -> None:
-    """Five rounds; ``tools/drills/kills`` has hundreds."""
-    kill_rounds(folder, tmp_path, rounds=5, epochs=3, draws=random.Random(1))
+def test_killed_at_random_moments_and_resumed_in_other_shapes(folder: Path, tmp_path: Path) -> None:
+    """Four rounds; ``tools/drills/kills`` has hundreds."""
+    kill_rounds(folder, tmp_path, rounds=4, epochs=3, draws=random.Random(1))

@@ -105,7 +105,7 @@ def test_killed_in_mid_epoch_and_started_again_at_once(folder: Path) -> None:
 
 @pytest.mark.full
 def test_killed_many_times(folder: Path) -> None:
-    rounds(folder, 3)
+    rounds(folder, 2)
 
 
 @pytest.mark.parametrize("script", [STARTING, pytest.param(ELSEWHERE, marks=pytest.mark.full)])

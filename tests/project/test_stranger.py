@@ -43,7 +43,7 @@ def install_torch(environment: dict[str, str], folder: Path) -> None:
     """The build that tests run with, which no line of the README chooses."""
     index = os.environ.get("SHARDSTREAM_TORCH_INDEX")
     chosen = ["--index-url", index] if index else []
-    line = ["python", "-m", "pip", "install", "--quiet", *chosen, f"torch=={version('torch')}"]
+    line = ["python", "-m", "pip", "install", "--quiet", "--no-compile", *chosen, f"torch=={version('torch')}"]
     try:
         type_line(line, folder, environment)
     except AssertionError as error:

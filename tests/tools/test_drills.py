@@ -15,18 +15,18 @@ SHORT = {
     "crash_points, killed": ("crash_points", "--only", "append", "--how", "killed before"),
     "crash_points, refused": ("crash_points", "--only", "merge", "--how", "ENOSPC"),
     "damage": ("damage", "--only", "tar: dataset"),
-    "fuzz": ("fuzz", "--minutes", "0.4"),
+    "fuzz": ("fuzz", "--minutes", "0.3"),
     "haul": ("haul", "--epochs", "4", "--batches", "500", "--methods", "fork"),
     "kills, writers": ("kills", "--writers", "1", "--trainings", "0"),
-    "kills, training": ("kills", "--writers", "0", "--trainings", "2"),
+    "kills, training": ("kills", "--writers", "0", "--trainings", "1"),
     "limits": ("limits", "--only", "long_names"),
     "outages": ("outages", "--only", "deleted"),
-    "even_costs": ("even_costs", "--clips", "100000", "--ranks", "4", "--budgets", "120"),
+    "even_costs": ("even_costs", "--clips", "30000", "--ranks", "4", "--budgets", "120"),
     "pack_documents": (
         "pack_documents",
         *("--documents", "20000", "--longest", "300000", "--workers", "1,2", "--killed-after", "3"),
     ),
-    "soak": ("soak", "--minutes", "0.6", "--phase", "8"),
+    "soak": ("soak", "--minutes", "0.4", "--phase", "5"),
 }
 
 

@@ -365,11 +365,11 @@ with open("/proc/self/smaps_rollup") as file:
 @pytest.mark.full
 def test_no_process_holds_a_long_list(tmp_path) -> None:
     sizes = {}
-    for count in (10_000, 1_000_000):
+    for count in (10_000, 300_000):
         path = tmp_path / f"{count}.tsv"
         path.write_text(
             "".join(f"folder/{number % 1000}/{number:09d}.jpg\t{number % 1000}\n" for number in range(count))
         )
         ss.index(path, workers=0)
         sizes[count] = int(subprocess.check_output([sys.executable, "-c", _MEMORY, str(path), "60"], timeout=300))
-    assert sizes[1_000_000] < sizes[10_000] + 4096
+    assert sizes[300_000] < sizes[10_000] + 4096
