@@ -214,7 +214,8 @@ class Mixture(Stream):
 
         Returns:
             By source, see `Seen`. Exact, whoever read, and without what was skipped; of a run whose number of ranks
-            changed between epochs, as the epoch of the state counts those before it.
+            changed between epochs, as the epoch of the state counts those before it. What ``tail="drop"`` leaves out at
+            the end of an epoch, less than a step of all ranks, counts as had.
 
         Raises:
             UsageError: A state of another mixture, see `load_state_dict`.
