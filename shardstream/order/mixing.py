@@ -35,7 +35,6 @@ MixBy: TypeAlias = Literal["samples", "batches"]
 
 _How: TypeAlias = Callable[[EpochOrder, Integers, Integers], tuple[Integers, ...]]
 
-_AT_ONCE = 1 << 20  # labels that are counted
 _MOST_WINDOW = 4096  # of a source too small for the lanes, as of a small data set
 
 
@@ -218,25 +217,26 @@ class _Labels:
 
     def counts(self, key: Integers, place: Integers) -> Integers:
         """How many places of each source lie before a place of each row: (n, sources)."""
-        size = len(self._multiset)
-        block, inside = divmod(place, size)
+        block, inside = divmod(place, len(self._multiset))
+        # lanes that share labels are mostly as far: each part of a block is counted once
+        parts, of = np.unique(np.stack([key, block, inside], axis=1), axis=0, return_inverse=True)
+        counted = [
+            np.bincount(self._in_block(key, block)[:inside], minlength=len(self._quotas))
+            for key, block, inside in parts.tolist()
+        ]
         found: Integers = block[:, None] * self._quotas
-        at_once = max(1, _AT_ONCE // size)
-        for first in range(0, len(key), at_once):
-            some = slice(first, first + at_once)
-            of = np.repeat(np.arange(len(key[some])), inside[some])
-            within = np.arange(len(of)) - np.repeat(np.cumsum(inside[some]) - inside[some], inside[some])
-            source, _ = self.find(key[some][of], block[some][of] * size + within)
-            np.add.at(found[some], (of, source), 1)
-        return found
+        return found + np.array(counted, np.int64).reshape(-1, len(self._quotas))[of.reshape(-1)]
 
     def _permutation(self, key: int, block: int, size: int) -> Integers:
         """Place in the block -> slot of the multiset, where the slots of each label come in their order."""
-        raw = rng.words(size, seed=self._seed, domain=rng.Domain.MIXTURE, a=key, b=block)
-        labels = self._multiset[rng.permutation(raw)]
         slots = np.empty(size, np.int64)
-        slots[np.argsort(labels, kind="stable")] = np.arange(size)
+        slots[np.argsort(self._in_block(key, block), kind="stable")] = np.arange(size)
         return slots
+
+    def _in_block(self, key: int, block: int) -> Integers:
+        """The label at each place of a block."""
+        raw = rng.words(len(self._multiset), seed=self._seed, domain=rng.Domain.MIXTURE, a=key, b=block)
+        return self._multiset[rng.permutation(raw)]
 
 
 class _Source:
