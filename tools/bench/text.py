@@ -141,12 +141,23 @@ def _texts(figures: dict[str, list[dict[str, float]]]) -> str:
 
 def prepared() -> Path:
     """Documents of log-normal lengths: in bins, and the same rows as a file, and for peers; made if not there."""
+    place = HOME / "text"
+    if not (place / "done").exists():
+        shutil.rmtree(place, ignore_errors=True)
+        _make(place)
+        (place / "done").touch()
+    for name, make in (("litdata", _for_litdata), ("mds", _for_mds)):  # peers may be installed later
+        if not (place / f"{name}.done").exists():
+            shutil.rmtree(place / name, ignore_errors=True)
+            with suppress(ImportError):
+                make(place)
+                (place / f"{name}.done").touch()
+    return place
+
+
+def _make(place: Path) -> None:
     import shardstream as ss
 
-    place = HOME / "text"
-    if (place / "done").exists():
-        return place
-    shutil.rmtree(place, ignore_errors=True)
     draws = np.random.default_rng(0)
     lengths = np.maximum(np.exp(draws.normal(np.log(490), 1.2, BINS * SIZE // 1000)), 1).astype(int)
     documents = [{"ids": draws.integers(0, VOCABULARY, length, dtype=np.uint16)} for length in lengths]
@@ -154,11 +165,6 @@ def prepared() -> Path:
     rows = list(ss.Reader(place / "bins"))
     np.concatenate([row["ids"] for row in rows]).tofile(place / "tokens.bin")
     np.savez(place / "lengths.npz", *(row["ids.lengths"] for row in rows))
-    for make in (_for_litdata, _for_mds):
-        with suppress(ImportError):
-            make(place)
-    (place / "done").touch()
-    return place
 
 
 def _for_litdata(place: Path) -> None:
