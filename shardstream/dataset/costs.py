@@ -132,8 +132,7 @@ def count_batches(
         DataError, StorageError: An index cannot be read.
     """
     for manifest in manifests:
-        if not isinstance(manifest.fields.get(spec.field), ValuesType):
-            scalar_type(spec.field, manifest, option="batch_size")
+        scalar_type(spec.field, manifest, option="batch_size", counts=True)
     filled = np.flatnonzero(counts).tolist()
     words, hashes = SharedWords(max(len(counts), 1)), xxhash.xxh3_128()
 

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from shardstream.errors import FieldError, UsageError, did_you_mean
 from shardstream.order import SplitBy, split_ranges, take_counts
-from shardstream.shards.fields import FieldType
+from shardstream.shards.fields import FieldType, ValuesType
 from shardstream.shards.index import ShardIndex
 from shardstream.shards.manifest import Manifest, class_label, unknown_field
 from shardstream.shards.scalars import to_comparables
@@ -165,8 +165,14 @@ def matcher_of(spec: ViewSpec, manifest: Manifest) -> Matcher | None:
     return matches
 
 
-def scalar_type(name: str, manifest: Manifest, *, option: str = "where") -> FieldType:
-    """The type of a column of numbers that stands in the indexes; ``option`` is what asks for it, for messages.
+def scalar_type(name: str, manifest: Manifest, *, option: str = "where", counts: bool = False) -> FieldType:
+    """The type of a column of numbers that stands in the indexes.
+
+    Args:
+        name: The field.
+        manifest: Of the data set.
+        option: What asks for it, for messages.
+        counts: Whether a field of ``values:DTYPE`` will do, too: how many numbers each sample has stands there.
 
     Raises:
         FieldError: There is no such field, or its values do not stand there.
@@ -175,8 +181,10 @@ def scalar_type(name: str, manifest: Manifest, *, option: str = "where") -> Fiel
     kind = fields.get(name)
     if kind is None:
         raise unknown_field(name, fields, url=url)
-    if kind.kind != "scalar":
-        scalars = [field for field, one in fields.items() if one.kind == "scalar"]
+    scalars = [
+        field for field, one in fields.items() if one.kind == "scalar" or (counts and isinstance(one, ValuesType))
+    ]
+    if name not in scalars:
         others = "; by other values, a transform leaves out samples: it returns None for them"
         raise FieldError(
             f"{option} needs a number that stands in the index, and {name!r} is {kind}",

@@ -221,8 +221,8 @@ class _Labels:
         # lanes that share labels are mostly as far: each part of a block is counted once
         parts, of = np.unique(np.stack([key, block, inside], axis=1), axis=0, return_inverse=True)
         counted = [
-            np.bincount(self._in_block(key, block)[:inside], minlength=len(self._quotas))
-            for key, block, inside in parts.tolist()
+            np.bincount(self._in_block(one, number)[:end], minlength=len(self._quotas))
+            for one, number, end in parts.tolist()
         ]
         found: Integers = block[:, None] * self._quotas
         return found + np.array(counted, np.int64).reshape(-1, len(self._quotas))[of.reshape(-1)]

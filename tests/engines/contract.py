@@ -78,8 +78,7 @@ def texts_into_bins(place: Path) -> dict[str, Any]:
     place.write_text("".join(json.dumps({"text": text, "source": "web"}) + "\n" for text in texts))
     tokenizer = tokenizers.ByteLevelBPETokenizer()
     tokenizer.train_from_iterator(texts, 300, special_tokens=["<|end|>"], show_progress=False)
-    how: dict[str, Any] = {"tokenize": tokenizer, "eos": "<|end|>", "bins": 256, "format": "record"}
-    return {**how, "shard_size": "200kB"}
+    return {"tokenize": tokenizer, "eos": "<|end|>", "bins": 256, "format": "record", "shard_size": "200kB"}
 
 
 class EngineTests:

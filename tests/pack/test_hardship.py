@@ -132,14 +132,14 @@ def test_an_object_that_is_not_the_one_that_was_listed(s3: S3Place, tmp_path: Pa
 # --------------------------------------------------------------------------------------------------------------- kills
 
 
-def kill_rounds(tmp_path: Path, rounds: int, *, format: str) -> int:
+def kill_rounds(tmp_path: Path, rounds: int) -> int:
     """Kill the parent or a worker at a random moment, go on, until it gets through; returns how often it was killed."""
     source = photo_list(tmp_path, 3000)
     (tmp_path / "c1" / "00100.jpg").write_bytes(b"no image")
-    pack(source, tmp_path / "whole", shard_size="20kB", workers=0, format=format, dedup=True)  # type: ignore[arg-type]
+    pack(source, tmp_path / "whole", shard_size="20kB", workers=0, format="tar", dedup=True)
     whole, out = tree(tmp_path / "whole"), tmp_path / "out"
-    again = partial(pack, source, out, shard_size="20kB", workers=2, format=format, dedup=True)
-    options = ["--workers", "2", "--shard-size", "20kB", "--format", format, "--dedup", "-q"]
+    again = partial(pack, source, out, shard_size="20kB", workers=2, format="tar", dedup=True)
+    options = ["--workers", "2", "--shard-size", "20kB", "--format", "tar", "--dedup", "-q"]
     command = [sys.executable, "-m", "shardstream.cli", "pack", str(source), str(out), *options]
     draws, killed = random.Random(7), 0
     for _ in range(rounds):
@@ -163,12 +163,12 @@ def kill_rounds(tmp_path: Path, rounds: int, *, format: str) -> int:
 
 @pytest.mark.full
 def test_killed_at_random_moments_and_always_the_same_in_the_end(tmp_path: Path) -> None:
-    assert kill_rounds(tmp_path, 12, format="tar") >= 6  # test_kill_rounds has record
+    assert kill_rounds(tmp_path, 12) >= 6  # test_kill_rounds has record
 
 
 @pytest.mark.full
 def test_killed_twice(tmp_path: Path) -> None:
-    kill_rounds(tmp_path, 2, format="tar")
+    kill_rounds(tmp_path, 2)
 
 
 # -------------------------------------------------------------------------------------------------------- broken things

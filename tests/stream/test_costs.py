@@ -252,9 +252,11 @@ def test_costs_that_are_none(value: float | None, what: str, tmp_path: Path) -> 
 
 
 def test_fields_that_say_no_cost(tmp_path: Path) -> None:
-    write_dataset(tmp_path / "texts", [[{"__key__": "a", "txt": "a text"}]])
-    with pytest.raises(FieldError, match="batch_size needs a number that stands in the index, and 'txt' is str"):
+    sample = {"__key__": "a", "txt": "a text", "wave": b"12"}
+    write_dataset(tmp_path / "texts", [[sample]], types={"wave": "values:int16"})
+    with pytest.raises(FieldError, match="batch_size needs a number that stands in the index, and 'txt' is str") as got:
         data(tmp_path / "texts", batch_size={"txt": 5})
+    assert got.value.hint == "there are wave"  # how many numbers it has is counted
 
 
 class TestByCost(ResumingContract):

@@ -28,7 +28,7 @@ def wrong(what: str) -> DecodeError:
 
 def _dtype(width: int) -> np.dtype[Any]:
     """The smallest unsigned one for numbers of so many bits."""
-    return np.dtype(f"<u{next(size for size in (1, 2, 4, 8) if width <= 8 * size)}")
+    return np.min_scalar_type((1 << width) - 1).newbyteorder("<")
 
 
 def unpacked(data: memoryview | bytes, width: int, count: int) -> NDArray[Any]:
