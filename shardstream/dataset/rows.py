@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from shardstream.dataset.gathered_rows import Memory, RowGatherer
-from shardstream.dataset.indexes import OpenShards
+from shardstream.dataset.indexes import OPEN_INDEXES, OpenShards
 from shardstream.dataset.read_ahead import ReadAhead
 from shardstream.dataset.shard import OpenShard
 from shardstream.dataset.shared import WorkerStatus, shard_ids, source_and_shard
@@ -55,6 +55,11 @@ class RowBatch:
     def keys(self) -> list[str]:
         """Their keys."""
         return self._keys if isinstance(self._keys, list) else self._keys()
+
+    def part(self, those: slice) -> RowBatch:
+        """These of the samples."""
+        columns = {name: values.part(those) for name, values in self.columns.items()}
+        return RowBatch(lambda: self.keys[those], self.shards[those], self.rows[those], columns)
 
     def value(self, name: str, i: int) -> Any:  # a stored value as its framing gives it
         """The stored value of a field of sample i; ``None`` if it has none."""
@@ -137,6 +142,16 @@ class RowReader:
         if gathered is not None:
             return RowBatch(*gathered)
         return self._one_by_one(ids, rows, self._ahead)
+
+    def gather(self, sources: Integers | None, shards: Integers, rows: Integers) -> RowBatch | None:
+        """The same where all is in memory, sound, and of no more shards than stay open; ``None``: ask `read`."""
+        ids = shard_ids(sources, shards)
+        if len(np.unique(ids)) > OPEN_INDEXES // 2:
+            return None
+        if self._status is not None:
+            self._status.lists(ids)
+        gathered = self._gatherer.read(ids, rows)
+        return None if gathered is None else RowBatch(*gathered)
 
     @property
     def excludes(self) -> bool:

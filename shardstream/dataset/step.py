@@ -23,7 +23,7 @@ def groups(keys: NDArray[np.int64]) -> Iterator[tuple[int, NDArray[np.int64]]]:
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """What one step consists of. Arrays are of length b.
+    """What one step consists of, or several that are read at once. Arrays are of length b.
 
     Attributes:
         epoch: The epoch.
@@ -46,6 +46,18 @@ class Step:
         valid = None if self.valid is None else self.valid[slots]
         sources = None if self.sources is None else self.sources[slots]
         return Step(self.epoch, self.positions[slots], self.shards[slots], self.rows[slots], valid, sources)
+
+    def split(self, size: int) -> list[Step]:
+        """The steps of this many samples that it was made of, the last of which may have fewer."""
+        if len(self.rows) <= size:
+            return [self]
+        parts = []
+        for first in range(0, len(self.rows), size):
+            those = slice(first, first + size)
+            valid = None if self.valid is None or self.valid[those].all() else self.valid[those]
+            sources = None if self.sources is None else self.sources[those]
+            parts.append(Step(self.epoch, self.positions[those], self.shards[those], self.rows[those], valid, sources))
+        return parts
 
     def of_members(self, rows: NDArray[np.int64], counts: NDArray[np.int64]) -> Step:
         """The samples of batches by cost, as a step of these.

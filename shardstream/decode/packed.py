@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, ClassVar, Literal, TypeAlias
@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from shardstream.decode.context import SampleContext
-from shardstream.decode.packed_rows import Pieces
+from shardstream.decode.packed_rows import Empty, Pieces
 from shardstream.decode.specs import Decoder, Out
 from shardstream.errors import FieldError, UsageError, did_you_mean
 from shardstream.shards.bins import Beside, PerBin, StoredBins, beside, damaged
@@ -19,10 +19,14 @@ from shardstream.shards.fields import FieldType, ValuesType
 
 Labels: TypeAlias = Literal["same", "next"]
 Positions: TypeAlias = Literal["restart", "continue"]
-Empty: TypeAlias = "Callable[[tuple[int, ...], type[np.generic]], NDArray[Any]]"
-"""Gives an array of a shape and dtype to write into."""
 
-OUTPUTS = ("ids", "labels", "position_ids", "segment_ids", "cu_seqlens", "max_seqlen")
+_OF_TOKENS: dict[str, type[np.generic]] = {
+    "ids": np.int64,
+    "labels": np.int64,
+    "position_ids": np.int64,
+    "segment_ids": np.int32,
+}
+OUTPUTS = (*_OF_TOKENS, "cu_seqlens", "max_seqlen")
 _BESIDE: tuple[Beside, ...] = ("lengths", "offsets", "loss")
 _HF = {
     "ids": ("input_ids",),
@@ -113,6 +117,11 @@ class Packed(Decoder):
         hf = _HF if self.names == "hf" else {}
         return {self.prefix + own: name for name in self.outputs for own in hf.get(name, (name,))}
 
+    @property
+    def width(self) -> int:
+        """Bytes of the outputs for a token."""
+        return sum(np.dtype(dtype).itemsize for name, dtype in _OF_TOKENS.items() if name in self.outputs)
+
     def beside(self, stored: Container[str]) -> tuple[str, ...]:
         assert self.source is not None
         wanted = {"lengths": True, "offsets": self.pieces == "continue", "loss": "labels" in self.outputs}
@@ -148,7 +157,7 @@ class Packed(Decoder):
         bins = self.bins(value[None], there)
         for what in bins.wrong().values():
             raise damaged(what)
-        found = self.make(bins, np.empty)
+        (found,) = self.make(bins, (1,), np.empty)
         return tuple(
             one[0] if isinstance(one, np.ndarray) and one.ndim == 2 and len(one) == 1 else one for one in found
         )
@@ -164,51 +173,65 @@ class Packed(Decoder):
         none = PerBin.none(len(ids))
         return StoredBins(ids, *(stored.get(beside(self.source, what), none) for what in _BESIDE))
 
-    def make(self, bins: StoredBins, empty: Empty) -> list[Any]:
-        """The outputs of some bins, in the order of `named`: arrays, and numbers.
+    def make(self, bins: StoredBins, batches: Sequence[int], empty: Empty) -> list[list[Any]]:
+        """The outputs of some batches: of each in the order of `named`, arrays, and numbers.
 
         Args:
             bins: Bins that do not contradict themselves.
-            empty: Gives arrays to write into.
+            batches: How many of them each batch has.
+            empty: Gives arrays to write into. Those of one batch are delivered as they are given, those of several are
+                parts of them.
         """
-        length = self.length or bins.ids.shape[1]
+        size = bins.ids.shape[1]
+        length = self.length or size
         flat = self.flat or self.names == "hf"
         pieces = Pieces.of(bins, length, go_on=self.pieces == "continue")
         kept = pieces.kept() if flat else None
-        tokens = bins.ids.size
-        shape = (1, tokens) if flat else (tokens // length, length)
+        begins = size * np.cumsum([0, *batches])
+        shape = (1, bins.ids.size) if flat else (bins.ids.size // length, length)
+        long: dict[str, NDArray[Any]] = {}
 
-        def row(dtype: type[np.generic]) -> NDArray[Any]:
-            """An array for all tokens, as one long row."""
-            return (empty if kept is None else np.empty)(shape, dtype).reshape(-1)
+        def row(output: str) -> NDArray[Any] | None:
+            """An array for an output of all tokens, as one long row; ``None``: it is not wanted."""
+            if output not in self.outputs:
+                return None
+            long[output] = (empty if kept is None else np.empty)(shape, _OF_TOKENS[output])
+            return long[output].reshape(-1)
 
-        made: dict[str, Any] = {}
-        if "ids" in self.outputs or "labels" in self.outputs:
-            made["ids"] = row(np.int64) if "ids" in self.outputs else np.empty(tokens, np.int64)
-            made["ids"][:] = bins.ids.reshape(-1)
-        if "labels" in self.outputs:
-            made["labels"] = row(np.int64)
-            pieces.fill_labels(made["ids"], bins.loss, made["labels"], behind=self.labels == "next")
-        if "position_ids" in self.outputs:
-            made["position_ids"] = row(np.int64)
-            pieces.fill_positions(made["position_ids"])
-        if "segment_ids" in self.outputs:
-            made["segment_ids"] = row(np.int32)
-            pieces.fill_segments(made["segment_ids"], tokens if flat else length)
-        made = {name: _shaped(long, shape, kept, empty) for name, long in made.items()}
-        if "cu_seqlens" in self.outputs:
-            bounds = pieces.bounds(flat=flat)
-            made["cu_seqlens"] = empty(bounds.shape, np.int32)
-            made["cu_seqlens"][:] = bounds
-        if "max_seqlen" in self.outputs:
-            made["max_seqlen"] = int(pieces.sizes[pieces.documents | (not flat)].max(initial=0))
-        return [made[name] for name in self.named.values()]
+        if (out := row("ids")) is not None:
+            out[:] = bins.ids.reshape(-1)
+        if (out := row("labels")) is not None:
+            pieces.fill_labels(bins, out, behind=self.labels == "next")
+        if (out := row("position_ids")) is not None:
+            pieces.fill_positions(out)
+        if (out := row("segment_ids")) is not None:
+            rows = np.searchsorted(begins, pieces.begins, "right") if flat else pieces.begins // length
+            pieces.fill_segments(out, rows)
+        found = []
+        for these, tokens in zip(pieces.split(begins), map(slice, begins[:-1], begins[1:]), strict=True):
+            made: dict[str, Any] = {}
+            for name, every in long.items():
+                made[name] = every if len(batches) == 1 else _part(every, tokens, flat=flat)
+                if kept is not None:
+                    made[name] = _kept(made[name], kept[tokens], empty)
+            if "cu_seqlens" in self.outputs:
+                made["cu_seqlens"] = these.bounds(flat=flat, empty=empty)
+            if "max_seqlen" in self.outputs:
+                made["max_seqlen"] = int((these.sizes[these.documents] if flat else these.sizes).max(initial=0))
+            found.append([made[name] for name in self.named.values()])
+        return found
 
 
-def _shaped(long: NDArray[Any], shape: tuple[int, int], kept: NDArray[np.bool_] | None, empty: Empty) -> NDArray[Any]:
-    """One long row as the rows that are delivered, without what is not kept."""
-    if kept is None:
-        return long.reshape(shape)
-    found = empty((1, int(np.count_nonzero(kept))), long.dtype.type)
-    np.compress(kept, long, out=found[0])
+def _part(every: NDArray[Any], tokens: slice, *, flat: bool) -> NDArray[Any]:
+    """Some tokens of rows, as rows."""
+    if flat:
+        return every[:, tokens]
+    length = every.shape[1]
+    return every[tokens.start // length : tokens.stop // length]
+
+
+def _kept(rows: NDArray[Any], kept: NDArray[np.bool_], empty: Empty) -> NDArray[Any]:
+    """One long row without the tokens that are not kept."""
+    found = empty((1, int(np.count_nonzero(kept))), rows.dtype.type)
+    np.compress(kept, rows[0], out=found[0])
     return found

@@ -6,8 +6,10 @@ delivered in.
 
 from __future__ import annotations
 
-from itertools import chain
-from typing import NamedTuple
+from collections.abc import Callable
+from functools import lru_cache
+from itertools import pairwise
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,7 +18,8 @@ from shardstream.shards.bins import PerBin, StoredBins, cut_where_rows_end
 
 IGNORED = -100
 """The label of tokens that no loss is of: the default of ``torch.nn.functional.cross_entropy``."""
-_LONG = 256  # tokens of a piece, on average
+Empty: TypeAlias = "Callable[[tuple[int, ...], type[np.generic]], NDArray[Any]]"
+"""Gives an array of a shape and dtype to write into."""
 
 
 class Pieces(NamedTuple):
@@ -58,45 +61,39 @@ class Pieces(NamedTuple):
 
     def fill_positions(self, out: NDArray[np.int64]) -> None:
         """Write position ids, (tokens,)."""
-        if not self._few(len(out)):
-            np.subtract(np.arange(len(out)), np.repeat(self.begins - self.positions, self.sizes), out=out)
-            return
-        counted = np.arange(int((self.positions + self.sizes).max()))
-        for begin, size, first in zip(self.begins.tolist(), self.sizes.tolist(), self.positions.tolist(), strict=True):
-            out[begin : begin + size] = counted[first : first + size]
+        most = max(len(out), int((self.positions + self.sizes).max(initial=0)))
+        kind = np.int32 if most <= np.iinfo(np.int32).max else np.int64  # half the memory is half the time
+        starts = np.repeat((self.begins - self.positions).astype(kind), self.sizes)
+        out[:] = np.subtract(_counted(len(out), kind), starts, out=starts)
 
-    def fill_segments(self, out: NDArray[np.int32], length: int) -> None:
-        """Write numbers of documents, from 1 on in each row of this length, (tokens,)."""
+    def fill_segments(self, out: NDArray[np.int32], rows: NDArray[np.int64]) -> None:
+        """Write numbers of documents, (tokens,), from 1 on in each row.
+
+        Args:
+            out: Where to.
+            rows: In which row each piece lies, (pieces,).
+        """
         counted = np.cumsum(self.documents)
-        rows = self.begins // length
         first = np.searchsorted(rows, rows)  # the first piece of each one's row
         before: NDArray[np.int64] = (counted - self.documents)[first]
         numbers: NDArray[np.int32] = np.where(self.documents, counted - before, 0).astype(np.int32)
-        if not self._few(len(out)):
-            out[:] = np.repeat(numbers, self.sizes)
-            return
-        for begin, size, number in zip(self.begins.tolist(), self.sizes.tolist(), numbers.tolist(), strict=True):
-            out[begin : begin + size] = number
+        out[:] = np.repeat(numbers, self.sizes)
 
-    def _few(self, tokens: int) -> bool:
-        """Whether pieces are so long that to go from one to the next costs less than arrays of all tokens."""
-        return len(self.sizes) * _LONG <= tokens
-
-    def fill_labels(self, ids: NDArray[np.int64], loss: PerBin, out: NDArray[np.int64], *, behind: bool) -> None:
+    def fill_labels(self, bins: StoredBins, out: NDArray[np.int64], *, behind: bool) -> None:
         """Write labels, (tokens,).
 
         Args:
-            ids: The tokens, (tokens,).
-            loss: As of `StoredBins`.
+            bins: What these are the pieces of.
             out: Where to.
             behind: Whether the label of a token is the one behind it.
         """
+        ids = bins.ids.reshape(-1)
         if behind:
             out[:-1] = ids[1:]
         else:
             out[:] = ids
-        if len(loss.values):
-            self._mask(loss, out, int(behind))
+        if len(bins.loss.values):
+            self._mask(bins.loss, out, int(behind))
         out[self.begins + self.sizes - 1 if behind else self.begins] = IGNORED
         empty = ~self.documents
         for begin, count in zip(self.begins[empty].tolist(), self.sizes[empty].tolist(), strict=True):
@@ -114,7 +111,25 @@ class Pieces(NamedTuple):
         """Which tokens are of documents, (tokens,); ``None`` where all are."""
         return None if self.documents.all() else np.repeat(self.documents, self.sizes)
 
-    def bounds(self, *, flat: bool) -> NDArray[np.int32]:
+    def split(self, begins: NDArray[np.int64]) -> list[Pieces]:
+        """The pieces of each batch, where these begin, and the last one ends: (batches + 1,)."""
+        if len(begins) == 2:
+            return [self]
+        cuts = np.searchsorted(self.begins, begins).tolist()
+        ranges = [slice(*bounds) for bounds in pairwise(cuts)]
+        return [Pieces(self.begins[of], self.sizes[of], self.documents[of], self.positions[of]) for of in ranges]
+
+    def bounds(self, *, flat: bool, empty: Empty) -> NDArray[np.int32]:
         """Where pieces begin, and the end of the last; ``flat``: of documents alone, what is empty being left out."""
         sizes = self.sizes[self.documents] if flat else self.sizes
-        return np.fromiter(chain((0,), np.cumsum(sizes).tolist()), np.int32)
+        bounds = empty((len(sizes) + 1,), np.int32)
+        bounds[0] = 0
+        np.cumsum(sizes, out=bounds[1:])
+        return bounds
+
+
+@lru_cache(1)
+def _counted(tokens: int, kind: type[np.signedinteger[Any]]) -> NDArray[np.signedinteger[Any]]:
+    counted = np.arange(tokens, dtype=kind)
+    counted.flags.writeable = False
+    return counted

@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from shardstream.decode.context import SampleContext
+from shardstream.decode.packed import Packed
 from shardstream.decode.specs import Decoder, Slot
 from shardstream.decode.usercall import UserCall
 from shardstream.errors import DecodeError, FieldError, ShardStreamError, did_you_mean
@@ -130,6 +131,11 @@ class Output:
         return last.missing(out) if isinstance(last, Decoder) else None
 
     @property
+    def packed(self) -> Packed | None:
+        """What makes it of bins; ``None``: nothing does."""
+        return self.steps[0] if self.steps and isinstance(self.steps[0], Packed) else None
+
+    @property
     def calls(self) -> tuple[UserCall, ...]:
         """The user's callables that making a value calls."""
         calls: list[UserCall] = []
@@ -164,6 +170,11 @@ class DecodePlan:
     names: tuple[str, ...]
     sources: tuple[str, ...]
     beside: tuple[str, ...] = ()
+
+    @property
+    def of_columns(self) -> bool:
+        """Whether nothing is made of a sample by itself: all outputs are numbers as they are stored, or of bins."""
+        return all(output.plain or output.packed is not None for output in self.outputs)
 
     @property
     def cut(self) -> tuple[str, ...]:

@@ -85,6 +85,14 @@ class PerBin(NamedTuple):
         """Of bins that have none."""
         return cls(np.empty(0, np.int64), np.zeros(bins, np.int64))
 
+    def part(self, those: slice) -> PerBin:
+        """Those of these bins."""
+        counts = self.counts[those]
+        if not len(self.values):
+            return PerBin(self.values, counts)
+        first = int(self.counts[: those.start].sum())
+        return PerBin(self.values[first : first + int(counts.sum())], counts)
+
     def sums(self, of: NDArray[Any]) -> NDArray[np.int64]:
         """The sum of what ``of`` has for each number, (n,), by bin: int64 (bins,)."""
         ends = np.cumsum(self.counts)
@@ -107,6 +115,10 @@ class StoredBins(NamedTuple):
     lengths: PerBin
     offsets: PerBin
     loss: PerBin
+
+    def part(self, those: slice) -> StoredBins:
+        """These of the bins."""
+        return StoredBins(self.ids[those], *(stored.part(those) for stored in self[1:]))
 
     def wrong(self) -> dict[int, str]:
         """The bins that contradict themselves, and how."""

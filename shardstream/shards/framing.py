@@ -56,6 +56,11 @@ class FieldValues:
     valid: NDArray[np.bool_] | None
     joined: NDArray[np.uint8] | None = None
 
+    def part(self, those: slice) -> FieldValues:
+        """These of the rows; what was copied to one memory is not said of them."""
+        valid = None if self.valid is None or self.valid[those].all() else self.valid[those]
+        return FieldValues(self.type, self.data[those], valid)
+
 
 class Framing(ABC):
     """How samples lie in objects. `shardstream.testing.FramingConformance` holds every framing to this.

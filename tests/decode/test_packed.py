@@ -120,28 +120,32 @@ def token_by_token(bins: StoredBins, spec: Packed) -> dict[str, Any]:
     st.sampled_from(["same", "next"]),
     st.sampled_from(["restart", "continue"]),
     st.booleans(),
+    st.data(),
 )
 def test_the_outputs_are_those_made_token_by_token(
-    bins: StoredBins, length: int | None, labels: Any, pieces: Any, flat: bool
+    bins: StoredBins, length: int | None, labels: Any, pieces: Any, flat: bool, data: st.DataObject
 ) -> None:
     spec = Packed(length, labels=labels, pieces=pieces, flat=flat)
     assert not bins.wrong()
-    expected = token_by_token(bins, spec)
-    made = dict(zip(spec.named, spec.make(bins, np.empty), strict=True))
-    assert made.keys() == expected.keys()
-    for name, value in made.items():
-        assert np.array_equal(value, expected[name]), name
-        if isinstance(value, np.ndarray):
-            assert value.dtype == (np.int32 if name in ("segment_ids", "cu_seqlens") else np.int64)
+    ends = sorted({*data.draw(st.lists(st.integers(1, len(bins.ids)))), len(bins.ids)})
+    batches = np.diff(ends, prepend=0).tolist()
+    every = spec.make(bins, batches, np.empty)
+    for begin, end, outputs in zip([0, *ends], ends, every, strict=False):
+        made, expected = dict(zip(spec.named, outputs, strict=True)), token_by_token(bins.part(slice(begin, end)), spec)
+        assert made.keys() == expected.keys()
+        for name, value in made.items():
+            assert np.array_equal(value, expected[name]), name
+            if isinstance(value, np.ndarray):
+                assert value.dtype == (np.int32 if name in ("segment_ids", "cu_seqlens") else np.int64)
 
 
 def test_fewer_outputs_are_the_same() -> None:
     bins = StoredBins(
         np.arange(8, dtype=np.uint16)[None], PerBin.of([np.array([3, 4, -1])]), PerBin.none(1), PerBin.none(1)
     )
-    everything = dict(zip(Packed().named, Packed().make(bins, np.empty), strict=True))
+    everything = dict(zip(Packed().named, *Packed().make(bins, (1,), np.empty), strict=True))
     for name, value in everything.items():
-        (alone,) = Packed(outputs=(name,)).make(bins, np.empty)
+        ((alone,),) = Packed(outputs=(name,)).make(bins, (1,), np.empty)
         assert np.array_equal(alone, value)
 
 
@@ -157,7 +161,7 @@ def test_names_are_those_of_hugging_face_where_they_are_wanted() -> None:
     bins = StoredBins(
         np.arange(8, dtype=np.uint16)[None], PerBin.of([np.array([3, 4, -1])]), PerBin.none(1), PerBin.none(1)
     )
-    ids, q, k, longest, _ = spec.make(bins, np.empty)
+    ((ids, q, k, longest, _),) = spec.make(bins, (1,), np.empty)
     assert ids.tolist() == [[0, 1, 2, 3, 4, 5, 6]]
     assert q.tolist() == k.tolist() == [0, 3, 7]
     assert longest == 4

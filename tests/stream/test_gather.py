@@ -176,7 +176,8 @@ def test_a_filter_ends_with_its_shard_where_another_takes_its_place(
 
 
 def test_a_shard_that_is_always_used_is_looked_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(gather, "OPEN_INDEXES", 24)
+    for module in (gather, rows):
+        monkeypatch.setattr(module, "OPEN_INDEXES", 24)
     looked_at, add = [], RowGatherer._add
 
     def counted(gatherer: RowGatherer, shard_id: int) -> bool:

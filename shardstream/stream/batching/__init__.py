@@ -4,6 +4,7 @@
 ``pipeline``  samples and batches, for all sources, in one process
 ``samples``   rows -> samples: decode, transform, in threads if wanted
 ``batches``   rows -> batches: decode into slots of slabs, or collate
+``columns``   rows -> batches where whole columns make them, of several steps at once
 ``bins``      rows that are bins of documents -> tokens, labels, where documents begin
 ============  ========================================================
 """

@@ -22,14 +22,14 @@ from shardstream.decode.plan import Output
 from shardstream.decode.usercall import UserCall
 from shardstream.errors import BatchError, DataError
 from shardstream.shards.fields import ValuesType
-from shardstream.stream.batching.bins import BinOutputs
+from shardstream.stream.batching.columns import ColumnBuilder
 from shardstream.stream.batching.samples import SampleDecoder, StageClock, StepDecoding, first_good
 from shardstream.stream.tensors.crops import CropSlab, CropSlabs, collate_cuts
 from shardstream.stream.tensors.joined import JoinedBytes, JoinedRows, bytes_rows
 from shardstream.stream.tensors.nested import refuse_devices
-from shardstream.stream.tensors.numbers import Numbers, Where, converted, is_number, missing_number, stored_dtypes
+from shardstream.stream.tensors.numbers import Numbers, Where, is_number
 from shardstream.stream.tensors.ragged import Ragged, type_name
-from shardstream.stream.tensors.slabs import empty_slab, slab_of, slab_over, torch_dtype
+from shardstream.stream.tensors.slabs import empty_slab, slab_of, torch_dtype
 
 _CONVERT = "convert them by a callable in `fields`"
 
@@ -91,6 +91,10 @@ class BatchBuilder:
             if isinstance(sample, dict):
                 sample["__source__"] = source
         return samples, broken
+
+    def expect(self, whole: Step | None, steps: Sequence[Step] = ()) -> None:
+        """Have these steps read at once when the first of them comes, see `ColumnBuilder.expect`."""
+        self._slabs[0].columns.expect(whole, steps)
 
     def batch(self, step: Step) -> tuple[Any, NDArray[np.bool_], dict[int, str]]:
         """The step as one batch.
@@ -170,15 +174,11 @@ class SlabBuilder:
         self._decoder = decoder
         self._clock = clock
         self._keys = keys
-        stored, declared = stored_dtypes(decoder.plan, decoder.fields), decoder.numbers.declared
-        self._converted = {name for name, dtype in stored.items() if declared.get(name, dtype) != dtype}
-        # All others are columns as they are stored: numbers, or bytes that nothing is made of.
-        self._bins = BinOutputs.all_of(decoder.plan.outputs, decoder.fields)
-        in_bins = {name for bins in self._bins for name in bins.names}
+        self.columns = ColumnBuilder(decoder)
         self._loose = [
             output
             for output in decoder.plan.outputs
-            if not (output.plain or (output.as_bytes and output.stored) or output.name in in_bins)
+            if not (output.name in self.columns.names or (output.as_bytes and output.stored))
         ]
         joined = ((output, JoinedRows.of(output, decoder.fields)) for output in self._loose)
         self._joined = [(output, rows) for output, rows in joined if rows is not None]
@@ -194,6 +194,10 @@ class SlabBuilder:
 
     def batch(self, step: Step) -> tuple[dict[str, Any], list[int], dict[int, str]]:
         """The step's batch, the slots that have no sample of their own, and the reasons of those that were broken."""
+        columns = self.columns
+        expected = columns.expected(step) if columns.steps else None
+        if expected is not None:
+            return self._of_columns(*expected), [], {}
         into = {source: JoinedBytes() for source in self._bytes.values()} if self._bytes else {}
         rows, broken = self._decoder.read(step, into)
         count = len(step.rows)
@@ -225,18 +229,15 @@ class SlabBuilder:
                     column[i] = sample[name]
         if loose:
             self._clock.lap("decode")
-        stored = [outputs.bins(rows) for outputs in self._bins] if self._bins else []
-        for outputs, bins in zip(self._bins, stored, strict=True):
-            for i, wrong in outputs.wrong(rows, bins).items():
-                if i not in broken:
-                    broken[i] = self._decoder.policy.admit(wrong)
+        bins = columns.bins(rows) if columns.has_bins else []
+        for i, wrong in columns.wrong(rows, bins).items() if columns.has_bins else ():
+            if i not in broken:
+                broken[i] = self._decoder.policy.admit(wrong)
         if broken:
             good = first_good(broken, count)
             self._repeat(good, broken, rows, [*views.values(), *values.values()])
-            stored = [outputs.bins(rows) for outputs in self._bins] if self._bins else []
-        made: dict[str, Any] = {}
-        for outputs, bins in zip(self._bins, stored, strict=True):
-            made |= outputs.make(bins)
+            bins = columns.bins(rows) if columns.has_bins else []
+        (made,) = columns.of_bins(bins, (count,)) if columns.has_bins else ({},)
         batch: dict[str, Any] = {"__key__": rows.keys} if self._keys else {}
         for output in self._decoder.plan.outputs:
             if output.name in made:
@@ -253,6 +254,13 @@ class SlabBuilder:
                 batch[f"{output.name}.__valid__"] = slab_of(self._present(output, rows))
         return batch, sorted(broken), broken
 
+    def _of_columns(self, rows: RowBatch, of_bins: Mapping[str, Any]) -> dict[str, Any]:
+        """The batch of rows of which all outputs are columns."""
+        batch: dict[str, Any] = {"__key__": rows.keys} if self._keys else {}
+        for output in self._decoder.plan.outputs:
+            batch[output.name] = self.columns.numbers(output, rows) if output.plain else of_bins[output.name]
+        return batch
+
     def _is_joined(self, output: Output, rows: RowBatch) -> bool:
         """Whether its values were copied to one memory when they were read."""
         return output.name in self._bytes and rows.columns[self._bytes[output.name]].joined is not None
@@ -268,10 +276,10 @@ class SlabBuilder:
                 column[i] = column[good]
 
     def _column(self, output: Output, rows: RowBatch, slab: torch.Tensor | None, values: list[Any] | None) -> Any:
-        if output.plain:
-            return self._plain(output, rows)
         if slab is not None:
             return channels_first(slab) if output.is_image and slab.ndim == 4 else slab
+        if output.plain:
+            return self.columns.numbers(output, rows)
         numbers, where = self._decoder.numbers, partial(location_in, rows)
         if values is None:
             values = self._stored_bytes(output, rows)
@@ -289,19 +297,6 @@ class SlabBuilder:
             return list(rows.columns[output.sources[0]].data)
         columns = [rows.columns[source].data for source in output.sources]
         return [next((value for value in values if value is not None), None) for values in zip(*columns, strict=True)]
-
-    def _plain(self, output: Output, rows: RowBatch) -> torch.Tensor:
-        column = rows.columns[output.sources[0]]
-        if column.valid is not None:
-            lacking = np.flatnonzero(~column.valid)
-            raise missing_number(output.name, len(lacking), location_in(rows, int(lacking[0])))
-        assert isinstance(column.data, np.ndarray)
-        data = column.data
-        if output.name not in self._converted:
-            return slab_over(data)
-        slab = empty_slab(data.shape, torch_dtype(self._decoder.numbers.declared[output.name]))
-        converted(output.name, data, partial(location_in, rows), slab.numpy())
-        return slab
 
 
 def channels_first(slab: torch.Tensor) -> torch.Tensor:

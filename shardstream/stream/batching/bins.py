@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
+from torch.utils.data import get_worker_info
 
 from shardstream.dataset.rows import RowBatch, location_in
 from shardstream.decode.packed import Packed
@@ -14,10 +16,9 @@ from shardstream.decode.plan import Output
 from shardstream.errors import DecodeError
 from shardstream.shards.bins import PerBin, StoredBins, damaged
 from shardstream.shards.fields import FieldType, ValuesType
-from shardstream.stream.tensors.slabs import empty_slab, torch_dtype
+from shardstream.stream.tensors.slabs import Strip, empty_slab, torch_dtype
 
-if TYPE_CHECKING:
-    import torch
+_TOKENS_TOGETHER = 1 << 17  # are made at once: what is made of more does not stay in a processor's cache
 
 
 class BinOutputs:
@@ -38,6 +39,9 @@ class BinOutputs:
         own = list(packed.named)
         self._delivered = [(output.name, own.index(output.origin or output.name)) for output in outputs]
         self._source = outputs[0].sources[0]
+        shape = fields[self._source].shape
+        assert shape is not None  # as `Packed` has checked
+        self._size = shape[0]
         kinds = ((name, fields[name]) for name in outputs[0].beside)
         self._beside = {
             name: kind for name, kind in kinds if isinstance(kind, ValuesType)
@@ -46,11 +50,11 @@ class BinOutputs:
     @classmethod
     def all_of(cls, outputs: Iterable[Output], fields: Mapping[str, FieldType]) -> list[BinOutputs]:
         """Those that a `Packed` makes, by it."""
-        found: dict[tuple[str, ...], list[Output]] = {}
+        found: dict[tuple[Packed, tuple[str, ...]], list[Output]] = {}
         for output in outputs:
-            if output.steps and isinstance(output.steps[0], Packed):
-                found.setdefault(output.together, []).append(output)
-        return [cls(some[0].steps[0], some, fields) for some in found.values()]  # type: ignore[arg-type] # as asked above
+            if output.packed is not None:
+                found.setdefault((output.packed, output.together), []).append(output)
+        return [cls(packed, some, fields) for (packed, _), some in found.items()]
 
     def bins(self, rows: RowBatch) -> StoredBins:
         """What is stored of the bins; numbers of a column that are none count as missing, see `wrong`."""
@@ -76,19 +80,33 @@ class BinOutputs:
                     wrong[i] = f"{name!r} of {len(raw)} bytes holds no {kind.elements.name}"
         return {i: damaged(what, **location_in(rows, i)) for i, what in wrong.items()}
 
-    def make(self, bins: StoredBins) -> dict[str, Any]:
-        """The outputs of all bins: tensors in slabs, and numbers."""
+    def together(self, batch: int) -> int:
+        """How many batches of this many bins are best made at once: one where another process has to see them."""
+        tokens = batch * self._size
+        return 1 if get_worker_info() is not None else max(1, _TOKENS_TOGETHER // max(tokens, 1))
+
+    def make(self, bins: StoredBins, batches: Sequence[int]) -> list[dict[str, Any]]:
+        """The outputs of some batches: tensors, and numbers.
+
+        Args:
+            bins: The bins.
+            batches: How many of them each batch has.
+        """
         slabs: dict[int, torch.Tensor] = {}
 
         def empty(shape: tuple[int, ...], dtype: type[np.generic]) -> NDArray[Any]:
             slab = empty_slab(shape, torch_dtype(np.dtype(dtype)))
             array = slab.numpy()
-            slabs[array.ctypes.data] = slab
+            slabs[id(array)] = slab
             return array
 
-        made = self._packed.make(bins, empty)
-        delivered = {name: made[number] for name, number in self._delivered}
-        return {
-            name: slabs[value.ctypes.data].reshape(value.shape) if isinstance(value, np.ndarray) else value
-            for name, value in delivered.items()
-        }
+        def delivered(value: Any) -> Any:
+            if not isinstance(value, np.ndarray):
+                return value
+            slab = slabs.get(id(value))
+            return torch.from_numpy(value) if slab is None else slab
+
+        if get_worker_info() is None:
+            empty = Strip(self._packed.width * bins.ids.size).empty
+        made = self._packed.make(bins, batches, empty)
+        return [{name: delivered(outputs[number]) for name, number in self._delivered} for outputs in made]

@@ -127,9 +127,18 @@ class StepPipeline:
     def steps(self, coming: WorkerSteps) -> Iterator[Step]:
         """The steps of an iteration, each with its bytes on their way. When it ends, or is left, threads go."""
         try:
-            yield from coming if self._ahead is None else self._ahead.steps(coming)
+            steps = iter(coming) if self._ahead is None else self._ahead.steps(coming)
+            yield from steps if coming.together == 1 else self._apart(steps, coming)
         finally:
             self._end()
+
+    def _apart(self, together: Iterator[Step], coming: WorkerSteps) -> Iterator[Step]:
+        """Steps that are read at once, each by itself."""
+        for whole in together:
+            steps = coming.split(whole)
+            if len(steps) > 1:
+                self._batches.expect(whole, steps)
+            yield from steps
 
     def batches(self, coming: WorkerSteps, *, lists: bool, worker: int | None) -> Iterator[WorkerBatch | BatchFailure]:
         """The batches of an iteration, for a `Loader`; in a worker, of this number, an error of ours ends them."""
@@ -172,6 +181,7 @@ class StepPipeline:
 
     def _end(self) -> None:
         self._pool.clear()
+        self._batches.expect(None)
         if self._threads is not None:
             self._threads.close()
 

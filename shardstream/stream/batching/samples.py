@@ -256,6 +256,13 @@ class SampleDecoder:
         self._clock.lap("read")
         return rows, broken
 
+    def read_sound(self, step: Step) -> RowBatch | None:
+        """The stored rows of a step; ``None`` where one cannot see at once that all are in memory and sound."""
+        broken = self._excludes and self._reader.excluded(step.sources, step.shards, step.rows)
+        rows = None if broken else self._reader.gather(step.sources, step.shards, step.rows)
+        self._clock.lap("read")
+        return rows
+
     def begin(self, decoding: StepDecoding, broken: Container[int]) -> None:
         """Have threads make what they can of a step's samples, but for those in broken slots."""
         if self.status is not None:

@@ -41,6 +41,7 @@ from shardstream.stream.iteration.settings import DecodeOptions, StreamOptions, 
 from shardstream.stream.tensors.numbers import Numbers, common_dtype, declared_dtypes
 
 _LISTED = 1024  # samples of a batch that may have any number
+_STEPS_TOGETHER, _SAMPLES_TOGETHER, _BYTES_TOGETHER = 16, 4096, 1 << 20  # are read at once, at most
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,6 +96,14 @@ class ContentPart:
         names = names_behind(self.options.transforms, self.plan.names)
         own = declared_dtypes(self.plan, self.source.fields)
         return {names[name]: dtype for name, dtype in own.items() if name in names}
+
+    @property
+    def width(self) -> int | None:
+        """Bytes of a sample but for payloads, where batches are made of whole columns; ``None``: of samples."""
+        if self.options.transforms or not self.plan.of_columns:
+            return None
+        kinds = [self.source.fields[name] for name in self.plan.sources]
+        return sum(kind.width for kind in kinds if kind.kind != "payload")
 
     def as_plain(self) -> dict[str, Any]:
         """What it is, by URLs, arguments and versions, see `of_plain`."""
@@ -215,7 +224,20 @@ class Content:
 
     def listed(self, settings: StreamOptions) -> int:
         """How many samples of a step a worker can list, to say at which of them it is."""
-        return settings.step_samples if self.by_cost is None else _LISTED
+        return settings.step_samples * self.read_together(settings) if self.by_cost is None else _LISTED
+
+    def read_together(self, settings: StreamOptions) -> int:
+        """How many steps are read at once: several where they are small and whole columns make their batches.
+
+        What is done for each read takes longer than to copy some hundred kilobytes.
+        """
+        first, size = self.parts[0], settings.batch_size
+        if size is None or settings.deliver == "lists" or self.by_cost is not None or first.width is None:
+            return 1
+        if not all(part.goes_with(first) for part in self.parts):
+            return 1
+        least = min(_BYTES_TOGETHER // max(size * first.width, 1), _SAMPLES_TOGETHER // size, _STEPS_TOGETHER)
+        return max(least, 1)
 
     @property
     def by_cost(self) -> CostSpec | None:

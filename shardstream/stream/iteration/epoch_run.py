@@ -82,6 +82,16 @@ def _even(samples: int, tail: Tail, dealt: Dealt) -> int:
     return samples - samples % dealt.multiple if tail == "drop" else samples
 
 
+def _joined(
+    valid: Sequence[NDArray[np.bool_] | None], positions: Sequence[NDArray[np.int64]]
+) -> NDArray[np.bool_] | None:
+    """Which positions of several steps repeat none."""
+    if all(one is None for one in valid):
+        return None
+    parts = zip(valid, positions, strict=True)
+    return np.concatenate([np.ones(len(of), np.bool_) if one is None else one for one, of in parts])
+
+
 def _windows_of(columns: Sequence[NDArray[np.int64]], those: slice) -> StepWindows:
     return StepWindows(*(column[those] for column in columns))
 
@@ -103,6 +113,7 @@ class EpochRun:
         samples: Length of the line that the steps are taken on, see `Remaining`.
         start: Where on it the first one begins.
         steps: How many there are.
+        together: How many are read at once, at most.
 
     Raises:
         UsageError: There is nothing to do in a whole epoch; see `count_items`.
@@ -138,6 +149,7 @@ class EpochRun:
             "tail": self._tail,
         }
         self.steps = step_count(self.samples, batch_size=self.batch_size, **self._share)
+        self.together = content.read_together(settings)
 
     @cached_property
     def _order(self) -> ContentOrder:
@@ -149,7 +161,10 @@ class EpochRun:
         return next(self.steps_of(range(number, number + 1)))
 
     def steps_of(self, numbers: range) -> Iterator[Step]:
-        """These steps, one after another; several are located at once, since small batches cost as much as large."""
+        """These steps, those that are read at once as one, see `Step.split`.
+
+        Still more are located at once, since small batches cost as much as large.
+        """
         done, together = 0, 1  # nobody shall wait for what follows the first
         while part := numbers[done : done + together]:
             for step, _ in self._located(part, self._order.locate):
@@ -160,15 +175,18 @@ class EpochRun:
     def _located(
         self, numbers: range, locate: Callable[[NDArray[np.int64]], tuple[Any, ...]]
     ) -> Iterator[tuple[Step, Callable[[], StepWindows]]]:
-        """These steps, located at once, each with what makes its windows, if ``locate`` finds them."""
+        """These steps, as of `steps_of`, located at once, with what makes their windows, if ``locate`` finds them."""
         positions, valid = zip(*map(self._positions, numbers), strict=True)
-        sources, shards, rows, *around = locate(np.concatenate(positions))
-        first = 0
-        for mine, of_mine in zip(positions, valid, strict=True):
-            those = slice(first, first + len(mine))
-            first = those.stop
+        every = np.concatenate(positions)
+        sources, shards, rows, *around = locate(every)
+        last = 0
+        for begin in range(0, len(numbers), self.together):
+            mine = slice(begin, begin + self.together)
+            first, last = last, last + sum(map(len, positions[mine]))
+            those = slice(first, last)
             origin = None if sources is None else sources[those]
-            step = Step(self.resume_point.epoch, mine, shards[those], rows[those], of_mine, origin)
+            of_mine = valid[begin] if self.together == 1 else _joined(valid[mine], positions[mine])
+            step = Step(self.resume_point.epoch, every[those], shards[those], rows[those], of_mine, origin)
             yield step, partial(_windows_of, around, those)
 
     def locate(self, positions: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
@@ -181,7 +199,7 @@ class EpochRun:
         return StepWindows(*self._order.locate_windows(step.positions)[3:])
 
     def located(self, numbers: range) -> Iterator[Located]:
-        """These steps, located at once, with the windows around their samples."""
+        """These steps, as of `steps_of`, located at once, with the windows around their samples."""
         return map(Located._make, self._located(numbers, self._order.locate_windows))
 
     def positions(self, number: int, members: int | None = None) -> NDArray[np.int64]:
@@ -342,16 +360,24 @@ class WorkerSteps:
         numbers: Its steps.
         num_workers: DataLoader workers, 0 for none.
         goes_on: Whether this process reads the next epoch too, as far as can be known.
+
+    Attributes:
+        together: How many are read at once, at most.
     """
 
     def __init__(self, run: EpochRun, numbers: range, num_workers: int, *, goes_on: bool) -> None:
         self._run = run
+        self.together = run.together
         self._numbers = numbers
         self._workers = num_workers
         self._goes_on = goes_on
 
     def __iter__(self) -> Iterator[Step]:
         return self._run.steps_of(self._numbers)
+
+    def split(self, step: Step) -> list[Step]:
+        """The steps that one of these is made of: several where they are read at once."""
+        return [step] if self._run.batch_size is None else step.split(self._run.batch_size)
 
     @property
     def numbers(self) -> range:
@@ -369,7 +395,7 @@ class WorkerSteps:
         return self._run.open_samples(self._workers)
 
     def located(self, in_windows: Callable[[], bool]) -> Iterator[Located]:
-        """The steps, one after another.
+        """The steps, one after another, those that are read at once as one.
 
         Args:
             in_windows: Whether the windows will be asked for: finding both at once is faster.
@@ -384,7 +410,7 @@ class WorkerSteps:
                 coming = (Located(one, partial(self._run.windows, one)) for one in self._run.steps_of(left))
             for located in coming:
                 yield located
-                done += 1
+                done += len(self.split(located.step))
                 if in_windows() != windowed:
                     together = 1
                     break

@@ -38,6 +38,7 @@ _MOST = 64  # slabs of a pool: a shared one takes a file descriptor in two proce
 _IDLE = 32  # slabs taken since one was used last, after which it is given up
 _LEAST = 64 << 10  # bytes of a slab
 _GRAIN = 8  # slabs come in so many sizes between one power of two and the next
+_ALIGNED = 64  # bytes: arrays begin at multiples of it
 _WIDEST = 1.25  # times what is needed, at most, is a slab that is used again
 
 
@@ -271,6 +272,30 @@ def empty_slab(shape: tuple[int, ...], dtype: torch.dtype) -> torch.Tensor:
             return tensor_on(torch.UntypedStorage._new_shared(size), dtype, shape)
     memory = pool.take(size) if pool is not None and size >= pool.smallest else None
     return torch.empty(shape, dtype=dtype) if memory is None else tensor_on(memory.untyped_storage(), dtype, shape)
+
+
+class Strip:
+    """Arrays for a batch that is used where it is made, one behind another in one piece of memory.
+
+    Where a batch is several arrays of some hundred kilobytes each, glibc's heap never learns to keep them all: it gives
+    back to the system what is more than twice the largest piece that it has seen.
+
+    Args:
+        size: Bytes of all arrays.
+    """
+
+    def __init__(self, size: int) -> None:
+        pool: HomePool | None = getattr(_here, "pool", None)
+        memory = pool.take(size) if pool is not None and size >= _LEAST else None
+        self._left = np.empty(size, np.uint8) if memory is None else memory.numpy()
+
+    def empty(self, shape: tuple[int, ...], dtype: type[np.generic]) -> NDArray[Any]:
+        """An uninitialised array; in memory of its own where the strip is used up."""
+        size = math.prod(shape) * np.dtype(dtype).itemsize
+        if size > len(self._left):
+            return np.empty(shape, dtype)
+        memory, self._left = self._left[:size], self._left[-(-size // _ALIGNED) * _ALIGNED :]
+        return np.ndarray(shape, dtype, memory)
 
 
 def tensor_on(
