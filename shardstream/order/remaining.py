@@ -13,14 +13,13 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import get_args
 
 import numpy as np
 
 from shardstream.errors import UsageError
 from shardstream.order.lanes import Integers
 from shardstream.order.skipping import Gaps
-from shardstream.order.steps import BLOCK, Tail, sample_count, step_count
+from shardstream.order.steps import BLOCK, TAILS, Tail, sample_count, step_count
 
 _AS_SAVED = "pass a state as state_dict() returned it"
 
@@ -51,8 +50,8 @@ class Stop:
     def __post_init__(self) -> None:
         if self.world_size < 1:
             raise UsageError(f"world_size must be at least 1, got {self.world_size}", hint=_AS_SAVED)
-        if self.tail not in get_args(Tail):
-            raise UsageError(f"unknown tail {self.tail!r}", hint=f"use one of {', '.join(get_args(Tail))}")
+        if self.tail not in TAILS:
+            raise UsageError(f"unknown tail {self.tail!r}", hint=f"use one of {', '.join(TAILS)}")
         if not self.taken or min(self.taken) < 0:
             raise UsageError(
                 f"taken must hold a number of samples a worker, got {self.taken}",

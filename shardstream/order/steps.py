@@ -22,6 +22,7 @@ Tail: TypeAlias = Literal["drop", "pad", "exact"]
 ``"drop"`` leaves it out, ``"pad"`` repeats samples and marks them invalid, ``"exact"`` ends with a short batch, on
 some ranks earlier than on others.
 """
+TAILS: tuple[Tail, ...] = get_args(Tail)
 
 BLOCK = 64
 """Positions a block, where single samples are dealt. Larger blocks would mix ranks worse at the end of an epoch,
@@ -143,8 +144,8 @@ def _positions_left(samples: int, start: int, rank: int, world_size: int, batch_
         )
     if batch_size is not None and batch_size < 1:
         raise UsageError(f"batch_size must be at least 1 or None, got {batch_size}", hint="pass a positive batch_size")
-    if tail not in get_args(Tail):
-        raise UsageError(f"unknown tail {tail!r}", hint=f"use one of {', '.join(get_args(Tail))}")
+    if tail not in TAILS:
+        raise UsageError(f"unknown tail {tail!r}", hint=f"use one of {', '.join(TAILS)}")
     return max(0, samples - start)
 
 

@@ -297,6 +297,22 @@ def slow_line(s3, s3_server):
         yield arguments
 
 
+def test_reads_that_wait_for_their_turn_do_not_begin_at_the_end(slow_line) -> None:
+    """Each that was cancelled made room for the next one, which nobody cancelled any more."""
+    text = (
+        READING
+        + """
+    from shardstream.storage import Read, ReadQueue, Request
+    store = opened()
+    reads = [Read(store, Request("x", start, 100_000), order=start, size=1_500_000) for start in range(3000)]
+    ReadQueue().submit(reads)
+    time.sleep(float(sys.argv[3]))
+    """
+    )
+    runs = [process for seconds in (0.1, 0.4) for process in programs(2, text, *slow_line(seconds))]
+    assert [outcome(process) for process in runs] == [(0, "", "")] * len(runs)
+
+
 @pytest.mark.full
 def test_requests_in_flight_neither_hang_nor_crash_the_end(slow_line) -> None:
     """obstore's threads call into Python; one that came while the interpreter went down aborted one process in ten."""

@@ -202,6 +202,11 @@ def at_stop(settle: Callable[[], object]) -> None:
     _current().at_stop.add(settle)
 
 
+def ending() -> bool:
+    """Whether all that runs is being cancelled, so that what begins now would be cut off. From the loop only."""
+    return _runner is None
+
+
 def abandon(thing: object) -> None:
     """Keep something that belongs to the parent process from ever being torn down in this one.
 

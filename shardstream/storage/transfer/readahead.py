@@ -155,6 +155,9 @@ class ReadQueue:
         self._start()
 
     def _start(self) -> None:
+        while self._waiting and loop.ending():  # what is cancelled makes room, but for nobody
+            read = heapq.heappop(self._waiting)
+            self._finish(read, StorageError("the interpreter is exiting", url=read.store.locate(read.request.path)))
         while self._waiting and self._running < REQUESTS and self._bytes < ON_THE_WAY:
             read = heapq.heappop(self._waiting)
             if read.cancelled:
@@ -185,11 +188,14 @@ class ReadQueue:
             read._task = None
             self._running -= 1
             self._bytes -= counted
-            with self._arrived:
-                self._left -= 1
-                read.done = True
-                self._arrived.notify_all()
+            self._finish(read, read._error)
             self._start()
+
+    def _finish(self, read: Read, error: Exception | None) -> None:
+        with self._arrived:
+            self._left -= 1
+            read._error, read.done = error, True
+            self._arrived.notify_all()
 
 
 def _describe(read: Read) -> str:
