@@ -15,7 +15,7 @@ import pytest
 import torch
 
 import shardstream as ss
-from shardstream.stream.tensors.slabs import HomePool
+from shardstream.stream.tensors.slabs import HomePool, Strip
 
 from .making import numbered, write_dataset
 
@@ -149,3 +149,21 @@ def test_a_forked_child_sees_what_was_there_when_it_was_made(photos: Path) -> No
     finally:
         os.close(writing)
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+
+
+def test_large_arrays_of_a_strip_share_memory_that_is_used_again() -> None:
+    pool = HomePool()
+    with pool.in_charge():
+        strip = Strip(2 << 20)
+        large = [strip.empty((1 << 17,), np.int64), strip.empty((1 << 16,), np.int64)]
+        small, beyond = strip.empty((9,), np.int32), strip.empty((1 << 17,), np.int64)
+    first, second = (one.ctypes.data for one in large)
+    assert second - first == 1 << 20
+    assert small.base is beyond.base is None  # who keeps a few numbers for long does not keep it all
+    del large[0], strip
+    with pool.in_charge():
+        other = Strip(2 << 20).empty((1 << 17,), np.int64).ctypes.data
+        assert other != first
+        large.clear()
+        assert Strip(2 << 20).empty((1 << 17,), np.int64).ctypes.data in (first, other)
+    pool.clear()

@@ -135,7 +135,8 @@ def _texts(figures: dict[str, list[dict[str, float]]]) -> str:
     reached = "" if share >= LEAST_OF_TOKENIZER else f"; {MISSED}"
     return (
         f"- {TEXTS_BYTES // 10**6} MB of Python into bins, {WORKERS} workers: {rate:.1f} MB/s, {share:.2f} × what "
-        f"`encode_batch_fast` of `tokenizers` makes of them in as many processes, as lists (bar {LEAST_OF_TOKENIZER:g}{reached})."
+        "`encode_batch_fast` of `tokenizers` makes of them in as many processes, as lists "
+        f"(bar {LEAST_OF_TOKENIZER:g}{reached})."
     )
 
 

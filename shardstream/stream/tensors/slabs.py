@@ -290,9 +290,9 @@ class Strip:
         self._left = np.empty(size, np.uint8) if memory is None else memory.numpy()
 
     def empty(self, shape: tuple[int, ...], dtype: type[np.generic]) -> NDArray[Any]:
-        """An uninitialised array; in memory of its own where the strip is used up."""
+        """An uninitialised array; in memory of its own where it is small, or the strip is used up."""
         size = math.prod(shape) * np.dtype(dtype).itemsize
-        if size > len(self._left):
+        if size < _LEAST or size > len(self._left):  # who keeps a small one for long shall not keep all of the strip
             return np.empty(shape, dtype)
         memory, self._left = self._left[:size], self._left[-(-size // _ALIGNED) * _ALIGNED :]
         return np.ndarray(shape, dtype, memory)
