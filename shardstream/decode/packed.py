@@ -182,26 +182,29 @@ class Packed(Decoder):
             empty: Gives arrays to write into. Those of one batch are delivered as they are given, those of several are
                 parts of them.
         """
-        size = bins.ids.shape[1]
-        length = self.length or size
+        length = self.length or bins.ids.shape[1]
         flat = self.flat or self.names == "hf"
         pieces = Pieces.of(bins, length, go_on=self.pieces == "continue")
-        kept = pieces.kept() if flat else None
-        begins = size * np.cumsum([0, *batches])
-        shape = (1, bins.ids.size) if flat else (bins.ids.size // length, length)
-        long: dict[str, NDArray[Any]] = {}
+        ids, learned = bins.ids.reshape(-1), bins.learned() if "labels" in self.outputs else None
+        begins = bins.ids.shape[1] * np.cumsum([0, *batches])
+        if flat and not pieces.documents.all():
+            kept = np.repeat(pieces.documents, pieces.sizes)
+            ids, learned = ids[kept], None if learned is None else learned[kept]
+            pieces, begins = pieces.closed_up(begins)
+        shape = (1, len(ids)) if flat else (len(ids) // length, length)
+        made: dict[str, NDArray[Any]] = {}
 
         def row(output: str) -> NDArray[Any] | None:
             """An array for an output of all tokens, as one long row; ``None``: it is not wanted."""
             if output not in self.outputs:
                 return None
-            long[output] = (empty if kept is None else np.empty)(shape, _OF_TOKENS[output])
-            return long[output].reshape(-1)
+            made[output] = empty(shape, _OF_TOKENS[output])
+            return made[output].reshape(-1)
 
         if (out := row("ids")) is not None:
-            out[:] = bins.ids.reshape(-1)
+            out[:] = ids
         if (out := row("labels")) is not None:
-            pieces.fill_labels(bins, out, behind=self.labels == "next")
+            pieces.fill_labels(ids, learned, out, behind=self.labels == "next")
         if (out := row("position_ids")) is not None:
             pieces.fill_positions(out)
         if (out := row("segment_ids")) is not None:
@@ -209,16 +212,14 @@ class Packed(Decoder):
             pieces.fill_segments(out, rows)
         found = []
         for these, tokens in zip(pieces.split(begins), map(slice, begins[:-1], begins[1:]), strict=True):
-            made: dict[str, Any] = {}
-            for name, every in long.items():
-                made[name] = every if len(batches) == 1 else _part(every, tokens, flat=flat)
-                if kept is not None:
-                    made[name] = _kept(made[name], kept[tokens], empty)
+            batch: dict[str, Any] = {
+                name: every if len(batches) == 1 else _part(every, tokens, flat=flat) for name, every in made.items()
+            }
             if "cu_seqlens" in self.outputs:
-                made["cu_seqlens"] = these.bounds(flat=flat, empty=empty)
+                batch["cu_seqlens"] = these.bounds(empty)
             if "max_seqlen" in self.outputs:
-                made["max_seqlen"] = int((these.sizes[these.documents] if flat else these.sizes).max(initial=0))
-            found.append([made[name] for name in self.named.values()])
+                batch["max_seqlen"] = int(these.sizes.max(initial=0))
+            found.append([batch[name] for name in self.named.values()])
         return found
 
 
@@ -228,10 +229,3 @@ def _part(every: NDArray[Any], tokens: slice, *, flat: bool) -> NDArray[Any]:
         return every[:, tokens]
     length = every.shape[1]
     return every[tokens.start // length : tokens.stop // length]
-
-
-def _kept(rows: NDArray[Any], kept: NDArray[np.bool_], empty: Empty) -> NDArray[Any]:
-    """One long row without the tokens that are not kept."""
-    found = empty((1, int(np.count_nonzero(kept))), rows.dtype.type)
-    np.compress(kept, rows[0], out=found[0])
-    return found

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from shardstream.shards.bins import PerBin, StoredBins, cut_where_rows_end
+from shardstream.shards.bins import StoredBins, cut_where_rows_end
 
 IGNORED = -100
 """The label of tokens that no loss is of: the default of ``torch.nn.functional.cross_entropy``."""
@@ -79,37 +79,38 @@ class Pieces(NamedTuple):
         numbers: NDArray[np.int32] = np.where(self.documents, counted - before, 0).astype(np.int32)
         out[:] = np.repeat(numbers, self.sizes)
 
-    def fill_labels(self, bins: StoredBins, out: NDArray[np.int64], *, behind: bool) -> None:
+    def fill_labels(
+        self, ids: NDArray[Any], learned: NDArray[np.bool_] | None, out: NDArray[np.int64], *, behind: bool
+    ) -> None:
         """Write labels, (tokens,).
 
         Args:
-            bins: What these are the pieces of.
+            ids: The tokens, (tokens,).
+            learned: Whether each is learned from, (tokens,); ``None``: all are.
             out: Where to.
             behind: Whether the label of a token is the one behind it.
         """
-        ids = bins.ids.reshape(-1)
-        if behind:
-            out[:-1] = ids[1:]
-        else:
-            out[:] = ids
-        if len(bins.loss.values):
-            self._mask(bins.loss, out, int(behind))
+        labels = out[:-1] if behind else out
+        labels[:] = ids[int(behind) :]
+        if learned is not None:
+            labels[~learned[int(behind) :]] = IGNORED
         out[self.begins + self.sizes - 1 if behind else self.begins] = IGNORED
         empty = ~self.documents
         for begin, count in zip(self.begins[empty].tolist(), self.sizes[empty].tolist(), strict=True):
             out[begin : begin + count] = IGNORED
 
-    def _mask(self, loss: PerBin, out: NDArray[np.int64], shift: int) -> None:
-        size, at = len(out) // len(loss.counts), 0
-        for number, count in enumerate(loss.counts.tolist()):
-            ends = number * size + np.cumsum(loss.values[at : at + count], dtype=np.int64)
-            at += count
-            for begin, end in zip(ends[:-1:2].tolist(), ends[1::2].tolist(), strict=False):
-                out[max(begin - shift, 0) : max(end - shift, 0)] = IGNORED
+    def closed_up(self, begins: NDArray[np.int64]) -> tuple[Pieces, NDArray[np.int64]]:
+        """The pieces of documents alone, end to end, and where batches then begin, and the last one ends.
 
-    def kept(self) -> NDArray[np.bool_] | None:
-        """Which tokens are of documents, (tokens,); ``None`` where all are."""
-        return None if self.documents.all() else np.repeat(self.documents, self.sizes)
+        Args:
+            begins: The same where they lie now, (batches + 1,).
+        """
+        own = self.documents
+        sizes = self.sizes[own]
+        ends = np.cumsum(sizes)
+        filled = np.concatenate(([0], np.cumsum(self.sizes * own)))  # before each piece, and the end
+        closed = Pieces(ends - sizes, sizes, own[own], self.positions[own])
+        return closed, filled[np.searchsorted(self.begins, begins)]
 
     def split(self, begins: NDArray[np.int64]) -> list[Pieces]:
         """The pieces of each batch, where these begin, and the last one ends: (batches + 1,)."""
@@ -119,12 +120,11 @@ class Pieces(NamedTuple):
         ranges = [slice(*bounds) for bounds in pairwise(cuts)]
         return [Pieces(self.begins[of], self.sizes[of], self.documents[of], self.positions[of]) for of in ranges]
 
-    def bounds(self, *, flat: bool, empty: Empty) -> NDArray[np.int32]:
-        """Where pieces begin, and the end of the last; ``flat``: of documents alone, what is empty being left out."""
-        sizes = self.sizes[self.documents] if flat else self.sizes
-        bounds = empty((len(sizes) + 1,), np.int32)
+    def bounds(self, empty: Empty) -> NDArray[np.int32]:
+        """Where pieces begin, and the end of the last, (pieces + 1,)."""
+        bounds = empty((len(self.sizes) + 1,), np.int32)
         bounds[0] = 0
-        np.cumsum(sizes, out=bounds[1:])
+        np.cumsum(self.sizes, out=bounds[1:])
         return bounds
 
 

@@ -120,6 +120,16 @@ class StoredBins(NamedTuple):
         """These of the bins."""
         return StoredBins(self.ids[those], *(stored.part(those) for stored in self[1:]))
 
+    def learned(self) -> NDArray[np.bool_] | None:
+        """Whether each token is learned from, all bins end to end: (bins * size,); ``None``: all are."""
+        if not len(self.loss.values):
+            return None
+        counts = np.maximum(self.loss.counts, 1)
+        runs = np.full(int(counts.sum()), self.ids.shape[1])  # that of a bin without any
+        runs[np.repeat(self.loss.counts > 0, counts)] = self.loss.values
+        inside = np.arange(len(runs)) - np.repeat(np.cumsum(counts) - counts, counts)
+        return np.repeat(inside % 2 == 0, runs)
+
     def wrong(self) -> dict[int, str]:
         """The bins that contradict themselves, and how."""
         size = self.ids.shape[1]
