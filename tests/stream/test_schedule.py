@@ -259,15 +259,23 @@ def test_what_was_seen_is_counted(scheduled: bool, by: Any, batch_size: int | No
     assert seen == made.seen(exact=True)
 
 
-@pytest.mark.parametrize("scheduled", [False, True])
-def test_tokens_of_documents_are_counted_one_by_one_on_request(scheduled: bool, tmp_path: Path) -> None:
-    sources = {}
+@pytest.fixture(scope="module")
+def documents(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Documents of up to eight tokens in bins of eight, in four data sets."""
+    place = tmp_path_factory.mktemp("documents")
     for number, name in enumerate("abcd"):
         draws = np.random.default_rng(number)
-        documents = [{"__key__": f"{name}{i}", "ids": [1] * size} for i, size in enumerate(draws.integers(1, 9, 150))]
-        ss.pack(documents, tmp_path / name, bins=8, workers=0, shard_size="400B")
+        rows = [{"__key__": f"{name}{i}", "ids": [1] * size} for i, size in enumerate(draws.integers(1, 9, 150))]
+        ss.pack(rows, place / name, bins=8, workers=0, shard_size="400B")
+    return place
+
+
+@pytest.mark.parametrize("scheduled", [False, True])
+def test_tokens_of_documents_are_counted_one_by_one_on_request(scheduled: bool, documents: Path) -> None:
+    sources = {}
+    for name in "abcd":
         kept = {"weights": "ids.documents"} if name == "c" else {}
-        sources[name] = ss.ShardDataset(tmp_path / name, fields={"x": ss.decode.Packed()}, **kept)
+        sources[name] = ss.ShardDataset(documents / name, fields={"x": ss.decode.Packed()}, **kept)
     sources["b"] = sources["b"].take(30)
     shares = {"a": 4, "b": 3, "c": 2, "d": 1}
     knots = [(0, shares), (300, shares), (500, {"a": 1, "b": 1, "c": 1, "d": 0})]
