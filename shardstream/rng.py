@@ -78,11 +78,11 @@ def _generator() -> tuple[np.random.Philox, Any]:
 
 
 def permutation(raw: NDArray[np.uint64]) -> NDArray[np.int64]:
-    """The permutation of ``len(raw)`` integers that these words encode: their ranks, ties broken by position.
+    """The permutation of n integers that n words encode: their ranks, ties broken by position; of each row of words.
 
     ``sort((raw & ~mask) | i) & mask`` with the mask of the smallest power of two that holds n: one sort, no argsort.
     """
-    n = len(raw)
+    n = raw.shape[-1]
     mask = np.uint64((1 << max(n - 1, 0).bit_length()) - 1)
     tagged = raw & ~mask
     tagged |= np.arange(n, dtype=np.uint64)

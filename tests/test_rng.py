@@ -86,6 +86,11 @@ def test_permutations_hold_every_integer_once(n, seed):
     assert sorted(permutation.tolist()) == list(range(n))
 
 
+def test_rows_of_words_are_permutations_of_their_own():
+    raw = np.stack([rng.words(240, seed=12, domain=Domain.MIXTURE, a=lane) for lane in range(5)])
+    assert rng.permutation(raw).tolist() == [rng.permutation(row).tolist() for row in raw]
+
+
 def test_permutations_leave_their_words_alone_and_break_ties_by_position():
     words = np.zeros(5, np.uint64)
     assert rng.permutation(words).tolist() == [0, 1, 2, 3, 4]

@@ -35,6 +35,7 @@ MixBy: TypeAlias = Literal["samples", "batches"]
 
 _How: TypeAlias = Callable[[EpochOrder, Integers, Integers], tuple[Integers, ...]]
 
+_LABELS_TOGETHER = 1 << 18  # labels that are made at once to be counted
 _MOST_WINDOW = 4096  # of a source too small for the lanes, as of a small data set
 
 
@@ -220,23 +221,32 @@ class _Labels:
         block, inside = divmod(place, len(self._multiset))
         # lanes that share labels are mostly as far: each part of a block is counted once
         parts, of = np.unique(np.stack([key, block, inside], axis=1), axis=0, return_inverse=True)
-        counted = [
-            np.bincount(self._in_block(one, number)[:end], minlength=len(self._quotas))
-            for one, number, end in parts.tolist()
-        ]
+        together = max(1, _LABELS_TOGETHER // len(self._multiset))
+        counted = [self._begun(parts[first : first + together]) for first in range(0, len(parts), together)]
         found: Integers = block[:, None] * self._quotas
-        return found + np.array(counted, np.int64).reshape(-1, len(self._quotas))[of.reshape(-1)]
+        return found + np.concatenate([np.empty((0, len(self._quotas)), np.int64), *counted])[of.reshape(-1)]
+
+    def _begun(self, parts: Integers) -> Integers:
+        """How many places of each source lie in beginnings of blocks, each a key, number, length: (n, sources)."""
+        sources, ends = len(self._quotas), parts[:, 2]
+        labels = self._in_blocks(parts[:, 0].tolist(), parts[:, 1].tolist()) + sources * np.arange(len(parts))[:, None]
+        before = np.arange(labels.shape[1]) < ends[:, None]
+        counted: Integers = np.bincount(labels[before], minlength=sources * len(parts)).reshape(-1, sources)
+        return counted
 
     def _permutation(self, key: int, block: int, size: int) -> Integers:
         """Place in the block -> slot of the multiset, where the slots of each label come in their order."""
         slots = np.empty(size, np.int64)
-        slots[np.argsort(self._in_block(key, block), kind="stable")] = np.arange(size)
+        slots[np.argsort(self._in_blocks([key], [block])[0], kind="stable")] = np.arange(size)
         return slots
 
-    def _in_block(self, key: int, block: int) -> Integers:
-        """The label at each place of a block."""
-        raw = rng.words(len(self._multiset), seed=self._seed, domain=rng.Domain.MIXTURE, a=key, b=block)
-        return self._multiset[rng.permutation(raw)]
+    def _in_blocks(self, keys: Sequence[int], blocks: Sequence[int]) -> Integers:
+        """The label at each place of some blocks: (blocks, places)."""
+        raw = np.empty((len(keys), len(self._multiset)), np.uint64)
+        for row, key, block in zip(raw, keys, blocks, strict=True):
+            row[:] = rng.words(len(row), seed=self._seed, domain=rng.Domain.MIXTURE, a=key, b=block)
+        found: Integers = self._multiset[rng.permutation(raw)]
+        return found
 
 
 class _Source:
