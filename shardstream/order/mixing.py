@@ -223,8 +223,9 @@ class _Labels:
         parts, of = np.unique(np.stack([key, block, inside], axis=1), axis=0, return_inverse=True)
         together = max(1, _LABELS_TOGETHER // len(self._multiset))
         counted = [self._begun(parts[first : first + together]) for first in range(0, len(parts), together)]
-        found: Integers = block[:, None] * self._quotas
-        return found + np.concatenate([np.empty((0, len(self._quotas)), np.int64), *counted])[of.reshape(-1)]
+        begun = np.concatenate([np.empty((0, len(self._quotas)), np.int64), *counted])
+        found: Integers = block[:, None] * self._quotas + begun[of.reshape(-1)]
+        return found
 
     def _begun(self, parts: Integers) -> Integers:
         """How many places of each source lie in beginnings of blocks, each a key, number, length: (n, sources)."""
