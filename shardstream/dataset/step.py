@@ -9,6 +9,8 @@ from typing import NamedTuple, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from shardstream.shards.bins import inside
+
 
 def groups(keys: NDArray[np.int64]) -> Iterator[tuple[int, NDArray[np.int64]]]:
     """Each key with the slots that have it, in order of key."""
@@ -41,7 +43,7 @@ class Step:
     valid: NDArray[np.bool_] | None
     sources: NDArray[np.int64] | None = None
 
-    def only(self, slots: NDArray[np.int64]) -> Step:
+    def only(self, slots: NDArray[np.int64] | slice) -> Step:
         """These slots of the step, as a step."""
         valid = None if self.valid is None else self.valid[slots]
         sources = None if self.sources is None else self.sources[slots]
@@ -51,13 +53,7 @@ class Step:
         """The steps of this many samples that it was made of, the last of which may have fewer."""
         if len(self.rows) <= size:
             return [self]
-        parts = []
-        for first in range(0, len(self.rows), size):
-            those = slice(first, first + size)
-            valid = None if self.valid is None or self.valid[those].all() else self.valid[those]
-            sources = None if self.sources is None else self.sources[those]
-            parts.append(Step(self.epoch, self.positions[those], self.shards[those], self.rows[those], valid, sources))
-        return parts
+        return [self.only(slice(first, first + size)) for first in range(0, len(self.rows), size)]
 
     def of_members(self, rows: NDArray[np.int64], counts: NDArray[np.int64]) -> Step:
         """The samples of batches by cost, as a step of these.
@@ -81,12 +77,6 @@ def member_positions(positions: NDArray[np.int64], counts: NDArray[np.int64]) ->
         counts: How many samples each has: int64 (b,).
     """
     return np.repeat(positions, counts) | inside(counts) << _MEMBER
-
-
-def inside(counts: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Of things that lie together, so many in each place, the number of each in its place: int64 (all of them,)."""
-    numbers: NDArray[np.int64] = np.arange(int(counts.sum())) - np.repeat(np.cumsum(counts) - counts, counts)
-    return numbers
 
 
 class StepWindows(NamedTuple):

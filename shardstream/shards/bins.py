@@ -51,9 +51,15 @@ def cut_where_rows_end(
     first, ends = begins // length, begins + sizes
     counts = (ends - 1) // length - first + 1
     of = np.repeat(np.arange(len(counts)), counts)
-    rows = first[of] + np.arange(len(of)) - np.repeat(np.cumsum(counts) - counts, counts)
+    rows = first[of] + inside(counts)
     starts = np.maximum(rows * length, begins[of])
     return of, starts, np.minimum((rows + 1) * length, ends[of]) - starts
+
+
+def inside(counts: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Of things that lie together, so many in each place, the number of each in its place: int64 (all of them,)."""
+    numbers: NDArray[np.int64] = np.arange(int(counts.sum())) - np.repeat(np.cumsum(counts) - counts, counts)
+    return numbers
 
 
 class PerBin(NamedTuple):
@@ -127,8 +133,7 @@ class StoredBins(NamedTuple):
         counts = np.maximum(self.loss.counts, 1)
         runs = np.full(int(counts.sum()), self.ids.shape[1])  # that of a bin without any
         runs[np.repeat(self.loss.counts > 0, counts)] = self.loss.values
-        inside = np.arange(len(runs)) - np.repeat(np.cumsum(counts) - counts, counts)
-        return np.repeat(inside % 2 == 0, runs)
+        return np.repeat(inside(counts) % 2 == 0, runs)
 
     def wrong(self) -> dict[int, str]:
         """The bins that contradict themselves, and how."""
