@@ -15,7 +15,7 @@ from numpy.typing import DTypeLike, NDArray
 from shardstream.decode.context import SampleContext
 from shardstream.decode.specs import Decoder, Out
 from shardstream.errors import FieldError, UsageError
-from shardstream.shards.fields import FieldType, ValuesType
+from shardstream.shards.fields import FieldType
 
 
 class AsType:
@@ -85,9 +85,7 @@ class Array(Decoder):
     def check_stored(self, field: str, stored: Mapping[str, FieldType]) -> None:
         """Refuse also a stored dtype of which this one does not hold every value."""
         super().check_stored(field, stored)
-        kind = stored[field]
-        dtype = kind.elements if isinstance(kind, ValuesType) else kind.dtype
-        if dtype is not None:
+        if (dtype := stored[field].elements) is not None:
             self._check_dtype(dtype, field)
 
     def _check_dtype(self, stored: np.dtype[Any], field: str) -> None:

@@ -23,6 +23,7 @@ from shardstream.order.schedule import Era, Schedule
 
 _STRETCHES = 1024  # of constant shares, at least, that a ramp is made of; fewer where it has fewer rows
 _PRIMES = (2, 3, 5, 7, 11, 13, 17, 19, 23, 29, 31, 37)  # one a level: enough for 4,096 sources
+_TOGETHER = 8192  # lanes whose counts are made at once: what a tree has in them stays in a processor's cache
 _HELD = 4  # eras whose trees are kept
 
 
@@ -65,13 +66,15 @@ class ScheduledLabels:
 
     def counts(self, key: Integers, place: Integers) -> Integers:
         """How many places of each source lie before a place of each row: (n, sources)."""
-        found = np.zeros((len(key), self._sources), np.int64)
+        found = np.zeros((self._sources, len(key)), np.int64)
         for number, era in enumerate(self._eras):
             inside = np.clip(place - era.row, 0, era.rows)
             if not inside.any():
                 break
-            found += self._tree(number).counts(key, inside)
-        return found
+            for first in range(0, len(key), _TOGETHER):
+                part = slice(first, first + _TOGETHER)
+                self._tree(number).count(key[part], inside[part], found[:, part])
+        return found.T
 
     def _counts(self, number: int, key: Integers) -> Integers:
         """Of which, for the keys that are asked for, what lies before an era is filled in: (lanes, sources)."""
@@ -123,7 +126,7 @@ class _Phases:
             np.int64,
         )
 
-    def of(self, level: Integers, name: Integers, key: Integers, unit: int) -> Integers:
+    def of(self, level: int | Integers, name: Integers, key: Integers, unit: int) -> Integers:
         """Of nodes, by their levels and names, for lanes: integers in [0, unit)."""
         found: Integers = self._inverses[level, key] * unit // self._of[level] + self._words[name] % unit
         return np.where(found >= unit, found - unit, found)
@@ -194,7 +197,6 @@ class _Tree:
     """
 
     def __init__(self, era: Era, phases: _Phases) -> None:
-        self._sources = len(era.begin)
         self._leaves = np.flatnonzero(np.array(era.begin) + np.array(era.end))
         self._shape, self._phases = _shape(len(self._leaves)), phases
         self._constant = era.begin == era.end
@@ -224,32 +226,43 @@ class _Tree:
             node[mine] = sides[at, np.where(goes_left, 0, 1)]
         return self._leaves[node - inner], count
 
-    def counts(self, key: Integers, place: Integers) -> Integers:
-        """How many of each source lie before a place in the era: (n, sources)."""
+    def count(self, key: Integers, place: Integers, found: Integers) -> None:
+        """Add to ``found``, (sources, n), how many of each source lie before a place in the era."""
         inner, sides = len(self._shape.sides), self._shape.sides
         of_nodes = np.zeros((2 * inner + 1, len(key)), np.int64)
         of_nodes[0] = place
         for level in range(self._shape.depth):
             nodes = np.flatnonzero(self._shape.levels == level)
             items = of_nodes[nodes]
-            left = self._left(np.repeat(nodes, len(key)), items.reshape(-1), np.tile(key, len(nodes)))
-            of_nodes[sides[nodes, 0]] = left.reshape(items.shape)
-            of_nodes[sides[nodes, 1]] = items - left.reshape(items.shape)
-        found = np.zeros((len(key), self._sources), np.int64)
-        found[:, self._leaves] = of_nodes[inner:].T
-        return found
+            phase = self._phases.of(level, self._shape.names[nodes, None], key, self._unit)
+            left = (self._own_of_all(nodes, items) + phase) // self._unit
+            of_nodes[sides[nodes, 0]], of_nodes[sides[nodes, 1]] = left, items - left
+        found[self._leaves] += of_nodes[inner:]
 
     def _left(self, node: Integers, items: Integers, key: Integers) -> Integers:
         """How many of the first items of each node go to its left side."""
-        side, unit = self._shape.sides[node, 0], self._unit
-        begin, end, amount = self._begin[node], self._end[node], items * unit
+        phase = self._phases.of(self._shape.levels[node], self._shape.names[node], key, self._unit)
+        found: Integers = (self._own(node, items) + phase) // self._unit
+        return found
+
+    def _own_of_all(self, nodes: Integers, items: Integers) -> Integers:
+        """What `_own` says of items of each node in many lanes, (nodes, lanes), which mostly differ by few."""
+        least = items.min(axis=1, keepdims=True)
+        several = np.arange(int((items - least).max()) + 1)
+        if 2 * len(several) > items.shape[1]:
+            return self._own(np.broadcast_to(nodes[:, None], items.shape), items)
+        own = self._own(np.broadcast_to(nodes[:, None], (len(nodes), len(several))), least + several)
+        return np.take_along_axis(own, items - least, axis=1)
+
+    def _own(self, node: Integers, items: Integers) -> Integers:
+        """What the left side of each node has of its first items in exact shares, in units."""
+        side = self._shape.sides[node, 0]
+        begin, end, amount = self._begin[node], self._end[node], items * self._unit
         stretch = self._stretch(begin, end, amount)
         whole, part = self._share(begin, end, stretch), self._share(self._begin[side], self._end[side], stretch)
         rows, rest = divmod(amount - self._amount(begin, end, stretch), whole)
-        own = self._amount(self._begin[side], self._end[side], stretch) + rows * part + rest * part // whole
-        phase = self._phases.of(self._shape.levels[node], self._shape.names[node], key, unit)
-        found: Integers = (own + phase) // unit
-        return found
+        own: Integers = self._amount(self._begin[side], self._end[side], stretch) + rows * part + rest * part // whole
+        return own
 
     def _share(self, begin: Integers, end: Integers, stretch: Integers) -> Integers:
         n = self._stretches

@@ -121,6 +121,11 @@ class FieldType(ABC):
         """The type that is written for it, and that fingerprints hold; `meant_type` is the way back."""
         return self.name
 
+    @property
+    def elements(self) -> np.dtype[Any] | None:
+        """Dtype of its numbers, little-endian; ``None`` where values are no numbers, or may each have their own."""
+        return self.dtype
+
     @cached_property
     def width(self) -> int:
         """Bytes of one scalar or fixed value."""
@@ -278,9 +283,8 @@ class ValuesType(PayloadType):
     def pack(self, value: Any) -> bytes:
         array = tensor_to_numpy(value) if is_tensor(value) else np.asarray(value)
         if array.dtype.newbyteorder("<") != self.elements or array.ndim != 1:
-            raise TypeError(
-                f"expected one dimension of {self.elements.name}, got {array.dtype.name} {list(array.shape)}"
-            )
+            given = f"{array.dtype.name} {list(array.shape)}"
+            raise TypeError(f"expected one dimension of {self.elements.name}, got {given}")
         return array.astype(self.elements, copy=False).tobytes()
 
     def unpack(self, data: memoryview) -> NDArray[Any]:

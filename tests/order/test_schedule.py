@@ -50,9 +50,11 @@ def test_each_lane_has_the_places_of_each_source_one_after_another(schedule: Sch
         for lane in range(lanes):
             own = before[lane][source[lane] == number]
             assert own.tolist() == list(range(len(own)))
-    for stop in (0, 1, places // 2, places):
-        counts = made.counts(np.arange(lanes), np.full(lanes, stop))
-        assert counts.tolist() == [np.bincount(one[:stop], minlength=counts.shape[1]).tolist() for one in source]
+    lane = np.arange(lanes)
+    for stops in (0 * lane, places // 2 + lane % 3, lane * places // lanes, places + 0 * lane):
+        counts = made.counts(lane, stops)
+        expected = [np.bincount(one[:stop], minlength=counts.shape[1]) for one, stop in zip(source, stops, strict=True)]
+        assert counts.tolist() == np.array(expected).tolist()
 
 
 @given(schedules(), st.integers(1, 40), st.data())

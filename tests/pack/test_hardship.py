@@ -166,11 +166,6 @@ def test_killed_at_random_moments_and_always_the_same_in_the_end(tmp_path: Path)
     assert kill_rounds(tmp_path, 12) >= 6  # test_kill_rounds has record
 
 
-@pytest.mark.full
-def test_killed_twice(tmp_path: Path) -> None:
-    kill_rounds(tmp_path, 2)
-
-
 # -------------------------------------------------------------------------------------------------------- broken things
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from shardstream.diagnose.migrate.facts import Facts
 from shardstream.diagnose.migrate.writing import AUGMENT, LOADER, V2, indented, one_or_tuple, program, quoted
-from shardstream.shards.fields import ValuesType
 
 _PIPES = {"s3": "pipe:aws s3 cp {} -", "gs": "pipe:gcloud storage cat {}"}
 _LISTED = 16  # names that a program lists
@@ -173,11 +172,10 @@ def tfrecord(facts: Facts) -> str:
 
 
 def _feature(facts: Facts, name: str) -> str:
-    kind = facts.fields[name]
-    dtype = kind.elements if isinstance(kind, ValuesType) else kind.dtype
-    if dtype is None:
+    numbers = facts.fields[name].elements
+    if numbers is None:
         return "byte"
-    return "float" if dtype.kind == "f" else "int"
+    return "float" if numbers.kind == "f" else "int"
 
 
 def augment(facts: Facts) -> str:

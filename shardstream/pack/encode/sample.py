@@ -10,7 +10,7 @@ from shardstream.errors import DecodeError, FieldError, MissingExtraError, Shard
 from shardstream.pack.encode.files import Unreadable
 from shardstream.pack.encode.images import ImageOptions
 from shardstream.pack.sources.base import File, Item, LabelFile
-from shardstream.pack.sources.declared import is_array
+from shardstream.pack.sources.declared import array_dtype
 from shardstream.pack.sources.values import KEY, encode
 from shardstream.shards.fields import Encoded, FieldType, from_bytes
 
@@ -84,7 +84,7 @@ class SampleEncoder:
                     if what is not None:
                         kinds[name] = what
             except UNREADABLE as error:
-                named = name in self.declared or (declared is not None and is_array(declared))
+                named = name in self.declared or (declared is not None and array_dtype(declared) is not None)
                 raise unreadable(error, name if named else None) from error
             fields[name] = kind, encoded
         return Loaded(fields, kinds)

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from typing import Any
 
 import numpy as np
@@ -30,15 +30,20 @@ class ArrayOf(ArrayType):
     """Arrays of any shape, of one dtype.
 
     Attributes:
-        elements: As a type of single numbers.
+        single: The type of single numbers.
     """
 
-    elements: str = ""
+    single: str = ""
+
+    @cached_property
+    def elements(self) -> np.dtype[Any]:
+        """Dtype of their numbers, little-endian."""
+        return np.dtype(self.single).newbyteorder("<")
 
     @property
     def declared(self) -> str:
         """As it was declared."""
-        return f"array:{self.elements}"
+        return f"array:{self.single}"
 
 
 @lru_cache(maxsize=256)
@@ -53,7 +58,7 @@ def parse_type(text: str) -> FieldType:
     """
     array, _, elements = text.partition(":")
     if array == "array" and elements in SCALAR_TYPES:
-        return ArrayOf("array", elements=elements)
+        return ArrayOf("array", single=elements)
     try:
         return FieldType.parse(text)
     except FieldError as error:
@@ -73,9 +78,9 @@ def declared_name(kind: FieldType) -> str:
     return kind.declared if isinstance(kind, ArrayOf) else str(kind)
 
 
-def is_array(kind: FieldType) -> bool:
-    """Whether it is one of arrays whose dtype is known."""
-    return kind.kind == "fixed" or isinstance(kind, ArrayOf | ValuesType)
+def array_dtype(kind: FieldType) -> np.dtype[Any] | None:
+    """Of a type of arrays, the dtype of their numbers; ``None`` of other types, and of arrays each of its own dtype."""
+    return None if kind.kind == "scalar" else kind.elements
 
 
 def stored_type(kind: FieldType) -> FieldType:
@@ -94,26 +99,18 @@ def fitted(kind: FieldType, value: object) -> object:
     Raises:
         FieldError: One of them is not held exactly; says which.
     """
-    if not is_array(kind):
+    dtype = array_dtype(kind)
+    if dtype is None:
         return value
     if isinstance(value, bytes | bytearray | memoryview):  # an encoded value
         if isinstance(kind, ValuesType) and memoryview(value).cast("B")[: len(NPY_MAGIC)] != NPY_MAGIC:
             return value
         value = _decoded(kind, value)
-    array = _in_dtype(value, kind)
+    array = _in_dtype(value, kind, dtype)
     if isinstance(kind, ValuesType) and array.ndim != 1:
         what = f"expected {kind}, numbers in one row, got {list(array.shape)}"
         raise FieldError(what, hint="give a list, or an array of one dimension; 'array' takes any shape")
     return array
-
-
-def dtype_of(kind: FieldType) -> np.dtype[Any]:
-    """Of the numbers of arrays."""
-    if isinstance(kind, ArrayOf):
-        kind = FieldType.parse(kind.elements)
-    dtype = kind.elements if isinstance(kind, ValuesType) else kind.dtype
-    assert dtype is not None
-    return dtype
 
 
 def _decoded(kind: FieldType, value: Any) -> NDArray[Any]:
@@ -125,20 +122,20 @@ def _decoded(kind: FieldType, value: Any) -> NDArray[Any]:
         ) from None
 
 
-def _in_dtype(value: object, kind: FieldType) -> NDArray[Any]:
+def _in_dtype(value: object, kind: FieldType, dtype: np.dtype[Any]) -> NDArray[Any]:
     """Numbers as an array of the dtype that was declared; FieldError."""
-    dtype, array = dtype_of(kind), _array(value, kind)
+    array = _array(value, kind)
     if isinstance(value, list | tuple | int | float):
         if _plainly(array, dtype):
             return _cast(array, dtype)
-        return _one_by_one(value, array.shape, kind)
+        return _one_by_one(value, array.shape, kind, dtype)
     have = array.dtype.kind
     if array.dtype.newbyteorder("<") == dtype:
         return array
     if have in "iu" and dtype.kind in "iuf":
         if _plainly(array, dtype):
             return _cast(array, dtype)
-        return _one_by_one(array.tolist(), array.shape, kind)
+        return _one_by_one(array.tolist(), array.shape, kind, dtype)
     if have == dtype.kind == "f" and array.dtype.itemsize < dtype.itemsize:
         return _cast(array, dtype)
     given = f"an array of {array.dtype.name} {list(array.shape)}" if have in "biufc" else _short(value)
@@ -191,10 +188,9 @@ def _cast(array: NDArray[Any], dtype: np.dtype[Any]) -> NDArray[Any]:
         return array.astype(dtype)
 
 
-def _one_by_one(value: Any, shape: tuple[int, ...], kind: FieldType) -> NDArray[Any]:
+def _one_by_one(value: Any, shape: tuple[int, ...], kind: FieldType, dtype: np.dtype[Any]) -> NDArray[Any]:
     """The numbers, each as a column of single numbers takes it: numpy makes integers floats beside others."""
-    dtype, numbers = dtype_of(kind), np.empty(shape, object)
-    elements = FieldType.parse(dtype.name)
+    numbers, elements = np.empty(shape, object), FieldType.parse(dtype.name)
     numbers[...] = value
     for place, number in np.ndenumerate(numbers):
         try:

@@ -8,7 +8,7 @@ import numpy as np
 
 from shardstream.errors import FieldError
 from shardstream.images.formats import BY_SUFFIX, format_of, refused_suffix
-from shardstream.pack.sources.declared import fitted, is_array, stored_type
+from shardstream.pack.sources.declared import array_dtype, fitted, stored_type
 from shardstream.shards.fields import IMAGE, Encoded, FieldType, check_field_name, infer_type
 from shardstream.shards.writing import encode_value
 
@@ -35,7 +35,7 @@ def encode(name: str, value: object, declared: FieldType | None = None) -> tuple
     if declared is None:
         plain = None if isinstance(value, bytes) and is_picture_name(name) else _PLAIN.get(type(value))
         declared = _checked_type_of(name, value) if plain is None else _type_of_plain(name, plain)
-    elif is_array(declared):
+    elif array_dtype(declared) is not None:
         value, declared = fitted(declared, value), stored_type(declared)
     return declared, encode_value(name, declared, _image_bytes(declared, value))
 

@@ -13,7 +13,7 @@ import numpy as np
 from shardstream.errors import FieldError, UsageError, did_you_mean
 from shardstream.images.formats import BY_SUFFIX
 from shardstream.pack.sources.base import LABEL, Value
-from shardstream.pack.sources.declared import declared_name, fitted, is_array, parse_type, type_named
+from shardstream.pack.sources.declared import array_dtype, declared_name, fitted, parse_type, type_named
 from shardstream.pack.sources.paths import extension_of
 from shardstream.pack.sources.values import is_picture_name
 from shardstream.shards.fields import (
@@ -372,7 +372,7 @@ def converted(kind: FieldType, value: Any) -> Any:
     value = json.loads(value) if isinstance(value, str) else value
     if kind.kind == "fixed":
         return to_fixed(kind, fitted(kind, value))
-    if is_array(kind):
+    if array_dtype(kind) is not None:
         return fitted(kind, value)
     return np.asarray(value) if kind.name == "array" and not isinstance(value, bytes) else value
 

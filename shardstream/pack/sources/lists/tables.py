@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from shardstream.errors import SourceError, UsageError
 from shardstream.extras import require
-from shardstream.pack.sources.declared import dtype_of, is_array, type_named
+from shardstream.pack.sources.declared import array_dtype, type_named
 from shardstream.pack.sources.lists.columns import Columns, Wanted, settled, understand
 from shardstream.pack.sources.lists.source import ListSource, row_reader, suffix_of
 from shardstream.pack.sources.lists.spool import Records, Spool
@@ -226,10 +226,11 @@ def _as_arrays(table: _Table, names: Sequence[str], columns: Columns, implied: M
 
 def _holds_plainly(kind: FieldType, arrow: Any) -> bool:
     """Whether arrays of an Arrow type are taken for this type as lists of their numbers are."""
-    if not (is_array(kind) and str(arrow).startswith(_LISTS)):
+    dtype = array_dtype(kind)
+    if dtype is None or not str(arrow).startswith(_LISTS):
         return False
     elements = str(arrow.value_type)
-    return elements in _INTEGERS or _FLOATS.get(elements) == dtype_of(kind).name
+    return elements in _INTEGERS or _FLOATS.get(elements) == dtype.name
 
 
 def _array_type(arrow: Any) -> FieldType | None:
