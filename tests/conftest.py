@@ -9,6 +9,7 @@ import sys
 from collections import Counter
 from collections.abc import Generator, Iterator
 from importlib.machinery import PathFinder
+from itertools import compress
 from pathlib import Path
 from typing import Any
 
@@ -90,16 +91,21 @@ def pytest_runtest_makereport(
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    full = config.getoption("--full")
-    of_a_test = Counter[str]()
+    if not config.getoption("--full"):
+        of_a_test = Counter[str]()
+        runs = [not _is_left_out(item, of_a_test) for item in items]
+        config.hook.pytest_deselected(items=[item for item, here in zip(items, runs, strict=True) if not here])
+        items[:] = compress(items, runs)
     for item in items:
-        if not full and (item.get_closest_marker("full") or _is_left_out(item, of_a_test)):
-            item.add_marker(pytest.mark.skip(reason="takes long; run with --full"))
         if item.get_closest_marker("gpu"):
             # Torch says of much that it does on a device that it is new, or slow: that is no failure of ours.
             item.add_marker(pytest.mark.filterwarnings("default"))
             if not _has_gpu():
                 item.add_marker(pytest.mark.skip(reason="needs a CUDA device"))
+
+
+def pytest_report_collectionfinish(config: pytest.Config) -> str:
+    return "" if config.getoption("--full") else "what takes long is deselected, and runs with --full"
 
 
 def pytest_collection_finish() -> None:
@@ -109,7 +115,9 @@ def pytest_collection_finish() -> None:
 
 
 def _is_left_out(item: pytest.Item, of_a_test: Counter[str]) -> bool:
-    """Of a test marked ``one_in(n)`` the first set of parameters runs, and each nth one after it."""
+    """Of a test marked ``one_in(n)`` the first set of parameters runs, and each nth one after it; of ``full``, none."""
+    if item.get_closest_marker("full"):
+        return True
     marker = item.get_closest_marker("one_in")
     if marker is None:
         return False
