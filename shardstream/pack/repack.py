@@ -96,7 +96,8 @@ def repack(
     Documents into bins:
         bins: Pack the documents of a data set of bins anew, into bins of so many tokens, without tokenizing them: with
             ``shuffle=True`` and another ``seed``, others share a bin. ``take`` counts documents then, ``fields`` names
-            what is kept beside their tokens, and ``transform`` gets documents. Default: bins stay as they are.
+            what is kept beside their tokens, and ``transform`` gets documents. Default: bins stay as they are,
+            also with ``take``, which then counts bins, and with ``fields`` that name all that lies beside the tokens.
         bin_min: As of `pack`.
         packing: The same.
         long: The same.

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
-from typing import Any, Literal, NamedTuple, TypeAlias
+from typing import Any, Literal, NamedTuple, TypeAlias, get_args
 
 import numpy as np
 from numpy.typing import NDArray
@@ -177,6 +177,7 @@ class Bins:
         documents: How many begin in all bins.
         pieces: How many pieces of documents the bins have: more than documents, where some are longer than a bin.
         tokens: Tokens of all bins, what fills them up left out.
+        partial: Whether documents may lack pieces, which lie in bins of another data set that these were taken of.
     """
 
     field: str
@@ -188,6 +189,7 @@ class Bins:
     documents: int = 0
     pieces: int = 0
     tokens: int = 0
+    partial: bool = False
 
     @classmethod
     def parse(cls, entry: object, fields: Mapping[str, FieldType]) -> Bins | None:
@@ -204,9 +206,10 @@ class Bins:
             return None
         if not isinstance(entry, dict):
             raise TypeError("bins must be an object")
-        found = cls(**{name: entry[name] for name in cls.__dataclass_fields__ if name != "tokenizer" or name in entry})
-        if found.tokenizer is not None and not isinstance(found.tokenizer, str):
-            raise TypeError("the tokenizer of bins must be a string")
+        optional = {"tokenizer", "partial"} - entry.keys()
+        found = cls(**{name: entry[name] for name in cls.__dataclass_fields__ if name not in optional})
+        if type(entry.get("tokenizer", "")) is not str or type(entry.get("partial", False)) is not bool:
+            raise TypeError("the tokenizer of bins must be a string, and whether they are partial a boolean")
         numbers = (found.size, found.least, found.pad, found.documents, found.pieces, found.tokens)
         if not all(type(one) is int and one >= 0 for one in numbers):
             raise TypeError("sizes and counts of bins must be integers of at least 0")
@@ -220,11 +223,15 @@ class Bins:
     @property
     def entry(self) -> dict[str, Any]:
         """The same, for a manifest."""
-        return {name: value for name, value in asdict(self).items() if value is not None}
+        return {name: value for name, value in asdict(self).items() if value is not None and value is not False}
 
     def beside(self, what: Beside) -> str:
         """The name of a field beside the tokens."""
         return beside(self.field, what)
+
+    def needs(self, fields: Collection[str]) -> set[str]:
+        """Of the fields of a data set, those that make its samples bins."""
+        return {self.field, *map(self.beside, get_args(Beside))} & set(fields)
 
     def told(self, bins: int) -> str:
         """How many documents and tokens they hold, and how full they are.
@@ -233,7 +240,8 @@ class Bins:
             bins: How many there are.
         """
         full = self.tokens / (bins * self.size) if bins else 0.0
-        return f"{plural(self.documents, 'document')}, {plural(self.tokens, 'token')}, {full:.2%} full"
+        said = f"{plural(self.documents, 'document')}, {plural(self.tokens, 'token')}, {full:.2%} full"
+        return f"{said}; some may lack pieces" if self.partial else said
 
     def plus(self, other: Bins, mine: str, theirs: str) -> Bins:
         """Those of both.
@@ -249,11 +257,11 @@ class Bins:
                 "tokens that come ready",
             )
         counts = {name: getattr(self, name) + getattr(other, name) for name in ("documents", "pieces", "tokens")}
-        if replace(self, **{name: getattr(other, name) for name in counts}) != other:
+        if replace(self, partial=other.partial, **{name: getattr(other, name) for name in counts}) != other:
             raise UsageError(
                 f"{mine} has bins of {self}, {theirs} of {other}", hint="pack both with the same bins and bin_field"
             )
-        return replace(self, **counts)
+        return replace(self, partial=self.partial or other.partial, **counts)
 
     def __str__(self) -> str:
         return (

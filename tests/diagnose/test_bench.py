@@ -105,7 +105,7 @@ def slow_store(web: WebPlace, tmp_path: Path) -> Iterator[str]:
     for file in (tmp_path / "set").iterdir():
         web.plant(file.name, file.read_bytes())
     with FaultProxy(web.endpoint.removeprefix("http://")) as proxy:
-        proxy.add("bandwidth", times=None, bytes_per_second=200_000)  # or a busy machine is what takes the time
+        proxy.add("bandwidth", times=None, bytes_per_second=100_000)  # or a busy machine is what takes the time
         yield web.url().replace(web.endpoint, proxy.url)
 
 

@@ -148,12 +148,19 @@ class DocumentFinder:
         """A document, see `Reader.get`; ``None`` where there is none.
 
         Raises:
-            FormatError: A piece of it is missing.
+            FormatError: A piece of it is missing, or may be.
             DataError, StorageError: As `bin_of`.
         """
         found = sorted(self._pieces(key), key=lambda piece: piece[:2])
         if not found:
             return None
+        if self._bins.partial:
+            raise FormatError(
+                "the document may go on in a bin that is not here: these are some of the bins of another data set",
+                url=self._rows.dataset.url,
+                key=key,
+                hint="read it from the data set that they were taken of; the bins themselves are read as ever",
+            )
         pieces: list[StoredPiece] = []
         end = 0
         for piece in found:  # of several documents of one key the first one's begins are met first

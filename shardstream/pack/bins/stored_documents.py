@@ -140,6 +140,12 @@ class StoredDocuments(Source):
                 url=self.url,
                 hint="pack documents with bins= first, or leave it out",
             )
+        if manifest.bins.partial:
+            raise UsageError(
+                "these are some of the bins of another data set, where documents may lack what lies in its other bins",
+                url=self.url,
+                hint="pack the documents of that data set anew, with take= as many of them as you want",
+            )
         self._bins = bins = manifest.bins
         own = [name for name in manifest.fields if name == bins.field or name.startswith(f"{bins.field}.")]
         columns = chosen(fields, manifest)

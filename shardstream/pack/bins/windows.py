@@ -20,10 +20,10 @@ from shardstream.pack.bins.documents import Document
 from shardstream.pack.bins.fitting import best_fit
 from shardstream.pack.bins.rows import BinRows, DocumentPiece
 from shardstream.rng import Domain, words
-from shardstream.shards.bins import cut_where_rows_end
+from shardstream.shards.bins import Bins, cut_where_rows_end
 from shardstream.shards.fields import FieldType
 from shardstream.shards.index import check_key
-from shardstream.shards.writing import OneShard
+from shardstream.shards.writing import EncodedSample, OneShard
 
 _HELD = 1.5  # times as many are held at most, where long documents fill bins by themselves
 
@@ -46,6 +46,40 @@ class BinCounts(NamedTuple):
     tokens: int
     truncated: int
     cut: dict[int, int]
+
+
+class StoredBinCounter:
+    """Counts what is in bins that are stored as they are.
+
+    Args:
+        bins: What their data set says of them.
+
+    Attributes:
+        counts: What was found.
+    """
+
+    def __init__(self, bins: Bins) -> None:
+        self._lengths, self._offsets = bins.beside("lengths"), bins.beside("offsets")
+        self.counts = BinCounts(0, 0, 0, 0, 0, {})
+
+    def add(self, sample: EncodedSample) -> None:
+        """Count those of a bin."""
+        lengths, offsets = (self._numbers(sample, name) for name in (self._lengths, self._offsets))
+        pieces = lengths[lengths > 0]
+        begun = len(pieces) if len(offsets) == 0 else int((offsets == 0).sum())
+        counts = self.counts
+        self.counts = counts._replace(
+            bins=counts.bins + 1,
+            documents=counts.documents + begun,
+            pieces=counts.pieces + len(pieces),
+            tokens=counts.tokens + int(pieces.sum(dtype=np.int64)),
+        )
+
+    def _numbers(self, sample: EncodedSample, name: str) -> NDArray[Any]:
+        kind, stored = sample.get(name, (None, b""))
+        if kind is None or kind.elements is None or not isinstance(stored, bytes | memoryview):
+            return np.empty(0, np.int64)
+        return np.frombuffer(stored, kind.elements)
 
 
 class _Segments(NamedTuple):

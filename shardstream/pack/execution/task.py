@@ -10,7 +10,7 @@ from typing import Protocol
 
 from shardstream.errors import FieldError, UsageError
 from shardstream.pack.bins.documents import Document, DocumentEncoder
-from shardstream.pack.bins.windows import BinWriter, ShardBins
+from shardstream.pack.bins.windows import BinWriter, ShardBins, StoredBinCounter
 from shardstream.pack.encode.files import Files, Unreadable
 from shardstream.pack.encode.reading import Contents, read_all
 from shardstream.pack.encode.sample import Loaded, SampleEncoder
@@ -20,6 +20,7 @@ from shardstream.pack.output.receipts import ShardResult, finished, receipt_name
 from shardstream.pack.output.rows import lines_bytes, lines_name
 from shardstream.pack.output.stats import Counts, PackStats, Report, Stopwatch, TaskStats
 from shardstream.pack.sources import Item, Reject, SourcePart
+from shardstream.shards.bins import Bins
 from shardstream.shards.framings import Format, writer_of
 from shardstream.shards.writing import OneShard
 from shardstream.storage import Location
@@ -63,6 +64,7 @@ class ShardTask:
         files: Reads the files of samples.
         lines: Whether to leave the numbers of the lines that the shard was made of.
         bins: How documents become bins; ``None`` where samples are stored.
+        stored_bins: Of samples that are bins and stay as they are, what their data set says of them.
     """
 
     number: int
@@ -76,6 +78,7 @@ class ShardTask:
     files: Files
     lines: bool = False
     bins: ShardBins | None = None
+    stored_bins: Bins | None = None
 
     def run(self) -> ShardResult:
         """Read the samples and write the shard, atomically; or find that it is written already.
@@ -93,7 +96,10 @@ class ShardTask:
         store = store_at(self.dest)
         if self.lines and not store.exists(lines_name(self.name)):
             return None
-        return finished(store, self.name, self.format)
+        found = finished(store, self.name, self.format)
+        if found is not None and found.bins is None and self.stored_bins is not None:
+            return None  # an earlier version did not count what is in them
+        return found
 
     def write(self, report: Report | None = None) -> tuple[ShardResult, Pending]:
         """Make the shard; its commit is left to the caller."""
@@ -120,6 +126,7 @@ class _Filling:
         self._task = task
         self._shard = shard
         self._bins = None if task.bins is None else BinWriter(shard, task.bins)
+        self._stored_bins = None if task.stored_bins is None else StoredBinCounter(task.stored_bins)
         self._stats = stats
         self.rejects = bytearray()
         self._kinds: dict[str, Counter[str]] = {}
@@ -169,6 +176,8 @@ class _Filling:
         try:
             if isinstance(loaded, Loaded):
                 self._shard.write(item.key, loaded.fields)
+                if self._stored_bins is not None:
+                    self._stored_bins.add(loaded.fields)
             else:
                 assert self._bins is not None
                 self._bins.add(item.key, loaded)
@@ -188,7 +197,9 @@ class _Filling:
     def result(self) -> ShardResult:
         """Finish the shard."""
         watch = Stopwatch()
-        bins = None if self._bins is None else self._bins.finish()
+        bins = None if self._stored_bins is None else self._stored_bins.counts
+        if self._bins is not None:
+            bins = self._bins.finish()
         summary = self._shard.finish()
         self._stats.add(PackStats(writing=watch.lap()))
         kinds = {name: dict(counts) for name, counts in self._kinds.items()}

@@ -44,7 +44,8 @@ class ShardResult:
         sizes: How many samples have a size whose binary logarithm rounds down to the key; the size is that of all
             fields as they are stored.
         kept: Whether an earlier run had written it.
-        bins: What became of documents, where they were packed into bins.
+        bins: What became of documents, where they were packed into bins; of bins that are stored as they are, what is
+            in them.
     """
 
     number: int

@@ -10,7 +10,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from shardstream.pack.bins.binning import Binning
 from shardstream.pack.encode.images import DAMAGED
 from shardstream.pack.output.receipts import ShardResult
 from shardstream.pack.output.rejects import RejectSummary, most_frequent
@@ -73,13 +72,11 @@ def kinds_of(results: Iterable[ShardResult]) -> dict[str, dict[str, int]]:
     return {name: most_frequent(counts) for name, counts in sorted(found.items())}
 
 
-def bins_of(binning: Binning | None, results: Sequence[ShardResult]) -> Bins | None:
-    """What a manifest says of the bins of all shards together; ``None`` where there are none."""
-    if binning is None:
-        return None
+def counted(bins: Bins, results: Sequence[ShardResult]) -> Bins:
+    """What a manifest says of the bins of all shards together."""
     found = [one.bins for one in results if one.bins is not None]
     counts = {name: sum(getattr(one, name) for one in found) for name in ("documents", "pieces", "tokens")}
-    return replace(binning.bins, **counts)
+    return replace(bins, **counts)
 
 
 def _bins_entry(results: Iterable[ShardResult]) -> dict[str, Any]:

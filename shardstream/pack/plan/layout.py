@@ -27,6 +27,7 @@ from shardstream.pack.plan.permute import Permutation
 from shardstream.pack.sources import File, Item, Reject, Source, SourcePart
 from shardstream.pack.sources.base import StreamSource
 from shardstream.pack.sources.declared import declared_name
+from shardstream.shards.bins import Bins
 from shardstream.shards.fields import FieldType
 from shardstream.shards.layout import FORMAT_VERSION
 from shardstream.storage import Location, Store
@@ -80,6 +81,12 @@ class PackLayout:
         return np.arange(start, min(start + self.per_shard, self.samples), dtype=np.int64)
 
     @property
+    def stored_bins(self) -> Bins | None:
+        """What the source says of its bins, where these are stored as they are; ``None`` where samples are none."""
+        as_they_are = self.options.binning is None and self.options.transform is None
+        return self.source.bins if as_they_are else None
+
+    @property
     def stem(self) -> str:
         """What the names of the shards begin with: another plan's shards never bear the same name."""
         return f"shard-{self.fingerprint[:8]}"
@@ -124,6 +131,7 @@ class _Tasks(Jobs[ShardTask]):
             files=layout.files,
             lines=layout.options.rows,
             bins=bins_of(layout.options, f"{layout.stem}-{number:06d}", number),
+            stored_bins=layout.stored_bins,
         )
 
 

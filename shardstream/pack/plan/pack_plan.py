@@ -27,7 +27,7 @@ from shardstream.pack.output.growth import append as publish
 from shardstream.pack.output.places import StorageArguments, take_options
 from shardstream.pack.output.receipts import ShardResult, read_receipt, rejects_of
 from shardstream.pack.output.rejects import REJECTS_NAME, RejectSummary, SortedRejects, lines_of, summary_of
-from shardstream.pack.output.report import bins_of, kinds_of, report_bytes
+from shardstream.pack.output.report import counted, kinds_of, report_bytes
 from shardstream.pack.output.rows import write_rows
 from shardstream.pack.plan.dedup import without_copies
 from shardstream.pack.plan.first_pass import Run, materialize
@@ -204,20 +204,20 @@ class PackPlan:
         return [result for result in found if result is not None]
 
     def _manifest(self, results: Sequence[ShardResult]) -> Manifest:
-        options, source = self._layout.options, self._layout.source
+        options = self._layout.options
         manifest = Manifest.of(
             [result.summary for result in results],
             self.pattern,
             framing=options.format,
             zstd=options.zstd,
-            classes=_classes(source, options),
+            classes=_classes(self._layout.source, options),
             meta=options.meta,
             seed=options.seed if options.shuffle else None,
             plan=self.fingerprint,
         )
-        bins = bins_of(options.binning, results)
-        if bins is None and options.transform is None and manifest.samples == len(source):
-            bins = source.bins  # which are stored as they are
+        bins = self._layout.stored_bins if options.binning is None else options.binning.bins
+        if bins is not None:
+            bins = counted(bins, results)
         return replace(manifest, kinds=kinds_of(results), bins=bins)
 
 

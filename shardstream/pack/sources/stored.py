@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Collection, Hashable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from threading import get_ident
 from typing import Any, Protocol
@@ -156,9 +156,11 @@ class StoredSource(Source):
         self.mean_bytes = dataset.manifest.bytes / max(dataset.manifest.samples, 1)
         self.types = chosen(fields, dataset.manifest)
         self.columns = tuple(self.types)
-        if fields is None and take is None:
-            self.bins = dataset.manifest.bins
         self._count = taken(take, dataset.manifest.samples)
+        bins = dataset.manifest.bins
+        if bins is not None and bins.needs(dataset.manifest.fields) <= self.types.keys():
+            left_out = self._count < dataset.manifest.samples and bins.pieces > bins.documents
+            self.bins = replace(bins, partial=bins.partial or left_out)
         self._fingerprint = fingerprint
         if not self._count:
             raise SourceError("the data set holds no samples", url=self.url, hint="name a data set that holds some")

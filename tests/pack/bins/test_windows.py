@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -14,7 +15,7 @@ from hypothesis import strategies as st
 
 import shardstream as ss
 from shardstream.diagnose.info import info
-from shardstream.errors import FieldError, SourceError, UsageError
+from shardstream.errors import FieldError, FormatError, SourceError, UsageError
 from shardstream.pack.bins import binning
 from shardstream.pack.dry_run import dry_run
 from shardstream.pack.options import PackOptions
@@ -22,6 +23,8 @@ from shardstream.pack.output.places import StorageArguments
 from shardstream.testing import MemoryStore
 
 from ...examples import at_most
+
+NEEDED = ("ids", "ids.lengths", "ids.offsets", "ids.keys", "ids.documents")
 
 
 class Piece(NamedTuple):
@@ -287,10 +290,50 @@ def test_bins_are_repacked_as_they_are_and_never_packed_into_bins(tmp_path: Path
     new = ss.repack(tmp_path / "out", tmp_path / "again", shuffle=True, shard_size=1000, workers=0)
     assert new.bins == old.bins
     assert len(pieces_of(tmp_path / "again")) == 60
-    part = ss.repack(tmp_path / "out", tmp_path / "part", take=3, workers=0)
-    assert part.bins is None
     with pytest.raises(SourceError, match="this folder holds a packed data set"):
         ss.pack(tmp_path / "out", tmp_path / "bins of bins", bins=16, workers=0)
+
+
+def test_some_of_the_bins_are_bins(tmp_path: Path) -> None:
+    made = documents([20, 5, 3, 2] * 20)
+    old = ss.pack(made, tmp_path / "out", bins=8, format="record", shard_size=1000, workers=0).bins
+    assert old is not None
+    part = ss.repack(tmp_path / "out", tmp_path / "part", take=30, fields=NEEDED, shuffle=True, workers=0)
+    found = [piece for pieces in pieces_of(tmp_path / "part").values() for piece in pieces]
+    begun, tokens = sum(piece.offset == 0 for piece in found), sum(len(piece.ids) for piece in found)
+    assert 0 < begun < len(found)
+    assert part.bins == replace(old, documents=begun, pieces=len(found), tokens=tokens, partial=True)
+    report = json.loads((tmp_path / "part" / "report.json").read_text())
+    assert report["bins"] == {
+        "bins": 30, "documents": begun, "pieces": len(found), "tokens": tokens, "truncated": 0, "cut": []
+    }  # fmt: skip
+    fields = {"text": ss.decode.Packed(labels="next")}
+    rows = [row["ids"] for row in ss.ShardDataset(tmp_path / "part", fields=fields)]
+    assert len(rows) == 30
+    with pytest.raises(FormatError, match="may go on in a bin that is not here"):
+        ss.Reader(tmp_path / "part").get(next(iter(pieces_of(tmp_path / "part"))))
+    with pytest.raises(UsageError, match="some of the bins of another data set"):
+        ss.repack(tmp_path / "part", tmp_path / "anew", bins=16, workers=0)
+    assert ss.repack(tmp_path / "part", tmp_path / "all of it", workers=0).bins == part.bins
+    other = ss.pack(documents([5] * 9), tmp_path / "other", bins=8, format="record", workers=0).bins
+    both = ss.merge([tmp_path / "part", tmp_path / "other"], tmp_path / "both").bins
+    assert other is not None
+    assert both == replace(part.bins, documents=begun + 9, pieces=len(found) + 9, tokens=tokens + 45)
+    # without what tells where documents begin, they are rows of tokens
+    assert ss.repack(tmp_path / "out", tmp_path / "rows", fields=NEEDED[:2], workers=0).bins is None
+
+
+def test_some_of_the_bins_have_whole_documents_where_none_lies_in_two(tmp_path: Path) -> None:
+    made = documents([5, 3, 2] * 20)
+    ss.pack(made, tmp_path / "out", bins=8, format="record", workers=0)
+    part = ss.repack(tmp_path / "out", tmp_path / "part", take=3, workers=0)
+    assert part.bins is not None
+    assert not part.bins.partial
+    found, reader = pieces_of(tmp_path / "part"), ss.Reader(tmp_path / "part")
+    assert len(found) == part.bins.documents == part.bins.pieces
+    for one in made:
+        if one["__key__"] in found:
+            assert reader.get(one["__key__"])["ids"].tolist() == one["ids"].tolist()
 
 
 def test_data_sets_of_bins_are_merged(tmp_path: Path) -> None:
