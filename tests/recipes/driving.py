@@ -67,7 +67,7 @@ class Recipe:
         if self.ranks is not None:
             given = [*given, "--ranks", str(self.ranks[turn])]
         command, environment = [sys.executable, str(WATCHED), *given], os.environ | {"OMP_NUM_THREADS": "1"}
-        done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=240)
+        done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=600)
         assert (done.returncode == 0) is not kill, done.stdout + done.stderr
         return done.stdout
 
