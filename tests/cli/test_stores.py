@@ -79,6 +79,7 @@ def test_all_verbs_by_options(s3: S3Place, tmp_path: Path) -> None:
     assert SECRET not in everything
 
 
+@pytest.mark.full
 def test_all_verbs_by_environment(azure: AzurePlace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for name, value in azure.environment.items():
         monkeypatch.setenv(name, value)

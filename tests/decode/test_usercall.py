@@ -11,8 +11,6 @@ import torch
 from shardstream.decode import UserCall, global_states_kept
 from shardstream.errors import DecodeError, TransformError, UsageError
 
-albumentations = pytest.importorskip("albumentations", reason="the peer Albumentations is not installed")
-
 PLACE = {"seed": 1, "epoch": 2, "position": 3}
 
 
@@ -215,7 +213,13 @@ def test_pickles_where_the_callable_does():
 
 
 @pytest.fixture
-def flips():
+def albumentations():
+    """Imported by the test that needs it: it takes as long as torch."""
+    return pytest.importorskip("albumentations", reason="the peer Albumentations is not installed")
+
+
+@pytest.fixture
+def flips(albumentations):
     return albumentations.Compose([albumentations.HorizontalFlip(p=0.5), albumentations.VerticalFlip(p=0.5)])
 
 
@@ -239,7 +243,7 @@ def test_albumentations_of_a_value(flips, disturbed):
     assert min(np.bincount(kinds, minlength=4)) >= 5, "the transforms of one pipeline must draw independently"
 
 
-def test_a_single_albumentations_transform():
+def test_a_single_albumentations_transform(albumentations):
     image = np.random.default_rng(0).integers(0, 256, (40, 40, 3), np.uint8)
     call = UserCall(albumentations.RandomCrop(8, 8))
     results = [call(image, seed=0, epoch=0, position=n) for n in range(10)]
@@ -262,7 +266,7 @@ def test_albumentations_of_a_sample(flips, name):
         call({"cls": 3}, **PLACE)
 
 
-def test_albumentations_boxes_and_additional_targets():
+def test_albumentations_boxes_and_additional_targets(albumentations):
     transform = albumentations.Compose(
         [albumentations.HorizontalFlip(p=1)],
         bbox_params=albumentations.BboxParams(format="pascal_voc", label_fields=["labels"]),
@@ -277,7 +281,7 @@ def test_albumentations_boxes_and_additional_targets():
     assert result["id"] == 9
 
 
-def test_older_albumentations_are_seeded(flips):
+def test_older_albumentations_are_seeded(albumentations, flips):
     class Older(albumentations.HorizontalFlip):
         set_random_state = property()  # as if it did not exist
 

@@ -87,6 +87,7 @@ def test_the_same_bytes(source: Path, whole: dict[str, bytes], tmp_path: Path) -
     assert tree(tmp_path / "out") == whole
 
 
+@pytest.mark.full
 def test_texts_become_the_same_bins(tmp_path: Path) -> None:
     made = texts_into_bins(tmp_path / "in.jsonl")
     assert pack(tmp_path / "in.jsonl", tmp_path / "whole", workers=0, **made).shards > 3

@@ -61,7 +61,7 @@ def test_a_compressed_list_is_the_plain_one(tmp_path: Path, name: str, suffix: s
     assert packed.url == str(tmp_path / f"{name}{suffix.upper()}")
 
 
-@pytest.mark.one_in(2)
+@pytest.mark.full
 @pytest.mark.parametrize("suffix", [".gz", ".zst"])
 def test_workers_pack_it_to_the_same_bytes(tmp_path: Path, suffix: str) -> None:
     path = photo_list(tmp_path, 40)

@@ -119,7 +119,7 @@ def test_a_worker_that_is_killed(tmp_path: Path) -> None:
 
 
 def test_an_interrupt_from_the_keyboard(tmp_path: Path) -> None:
-    source = photo_list(tmp_path, 900)
+    source = photo_list(tmp_path, 500)
     out = tmp_path / "out"
     command = [sys.executable, "-m", "shardstream.cli", "pack", source, out, "--workers", "2", "--shard-size", "20kB"]
     with subprocess.Popen(command, start_new_session=True, stderr=subprocess.PIPE, text=True) as process:

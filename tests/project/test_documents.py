@@ -8,9 +8,9 @@ these kinds must carry a reason right above its fence: ``<!-- not run: it needs 
 ``s3://bucket/`` and ``az://container/`` are places on servers of the tests, which the environment leads to; ``/nvme``
 and ``/dev/shm`` are folders.
 
-Documents run under fork and, but for long ones, under forkserver, since that is the default from Python 3.14 on. There
-their functions and classes stand at the top of a module, as in a program of a user, and what is looked at here has to
-travel all the same.
+Documents run under fork and, but for long ones, under forkserver with ``--full``: it is the default from Python 3.14
+on. There their functions and classes stand at the top of a module, as in a program of a user, and what is looked at
+here has to travel all the same.
 """
 
 from __future__ import annotations
@@ -42,7 +42,6 @@ LONG = (
     *("storage", "clusters", "s3", "azure", "backends", "packing", "view", "bench", "migrate", "foreign", "doctor"),
     *("tour", "tasks", "recipes"),
 )
-FORKSERVER = ("decoding",)  # in CI: it has callables, and a loader; the others with --full
 DOCUMENTS = sorted([*ROOT.glob("README.md"), *(ROOT / "docs").rglob("*.md")])
 FENCE = re.compile(r"^(?P<indent> *)```(?P<kind>\w*)[^\n]*\n(?P<body>.*?)^(?P=indent)```\s*$", re.MULTILINE | re.DOTALL)
 NOT_RUN = re.compile(r"<!-- not run: \S[^\n]*-->\s*\Z")
@@ -134,7 +133,7 @@ def runs() -> Iterator[object]:
     for path in DOCUMENTS:
         has_python = any(block.kind == "python" and not block.excused for block in blocks(path.read_text()))
         for method in ("fork", "forkserver") if has_python and path.stem not in LONG else ("fork",):
-            long = path.stem in LONG if method == "fork" else path.stem not in FORKSERVER
+            long = path.stem in LONG or method == "forkserver"
             name = str(path.relative_to(ROOT)) + ("-forkserver" if method == "forkserver" else "")
             yield pytest.param(path, method, id=name, marks=[pytest.mark.full] if long else [])
 

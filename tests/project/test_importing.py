@@ -51,7 +51,7 @@ def test_help_imports_no_room() -> None:
     assert not (HEAVY - {"concurrent.futures"}) & found
 
 
-@pytest.mark.one_in(4)
+@pytest.mark.full
 @pytest.mark.parametrize(
     "first", ["shardstream.pack.run", "shardstream.progress", "shardstream.pack", "shardstream.load"]
 )

@@ -66,6 +66,7 @@ def train_all(url: str, cache: Path, epochs: int) -> list[list[int]]:
     return [sorted(numbers) for numbers in found]
 
 
+@pytest.mark.full
 def test_eight_processes_start_cold_and_fetch_each_byte_once(proxy, web, folder, tmp_path) -> None:
     url = web.url().replace(web.endpoint, proxy.url)
     size = ss.Manifest.load(folder).bytes

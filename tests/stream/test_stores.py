@@ -64,7 +64,7 @@ def test_a_data_set_in_a_store_is_streamed_like_a_local_one(kind, folder, reques
     assert dataset.fingerprint == ss.ShardDataset(folder).fingerprint
 
 
-@pytest.mark.parametrize("kind", ["s3", "azure"])
+@pytest.mark.parametrize("kind", ["s3", pytest.param("azure", marks=pytest.mark.full)])
 def test_fsspec_on_request(kind, folder, request) -> None:
     place = request.getfixturevalue(kind)
     upload(folder, place)

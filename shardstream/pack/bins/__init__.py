@@ -8,5 +8,6 @@
 ``stored_documents`` the documents of a data set of bins, to be packed anew
 ``fitting``          which document lies where
 ``windows``          documents wait until there are enough of them, and become bins
+``counts``           how many documents, pieces and tokens are in the bins of a shard
 ==================== ===================================================================
 """

@@ -9,8 +9,9 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from shardstream.errors import FieldError, UsageError
+from shardstream.pack.bins.counts import StoredBinCounter
 from shardstream.pack.bins.documents import Document, DocumentEncoder
-from shardstream.pack.bins.windows import BinWriter, ShardBins, StoredBinCounter
+from shardstream.pack.bins.windows import BinWriter, ShardBins
 from shardstream.pack.encode.files import Files, Unreadable
 from shardstream.pack.encode.reading import Contents, read_all
 from shardstream.pack.encode.sample import Loaded, SampleEncoder

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from shardstream.errors import DataError, NotFoundError, StorageError
-from shardstream.pack.bins.windows import BinCounts
+from shardstream.pack.bins.counts import BinCounts
 from shardstream.pack.output.rejects import pieces_of
 from shardstream.pack.output.stats import PackStats
 from shardstream.pack.sources import Reject

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
@@ -14,12 +15,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import shardstream as ss
+from shardstream.dataset.opening import open_dataset
 from shardstream.diagnose.info import info
 from shardstream.errors import FieldError, FormatError, SourceError, UsageError
 from shardstream.pack.bins import binning
 from shardstream.pack.dry_run import dry_run
 from shardstream.pack.options import PackOptions
 from shardstream.pack.output.places import StorageArguments
+from shardstream.pack.plan.pack_plan import pack_plan
+from shardstream.pack.sources.stored import StoredSource
 from shardstream.testing import MemoryStore
 
 from ...examples import at_most
@@ -321,6 +325,18 @@ def test_some_of_the_bins_are_bins(tmp_path: Path) -> None:
     assert both == replace(part.bins, documents=begun + 9, pieces=len(found) + 9, tokens=tokens + 45)
     # without what tells where documents begin, they are rows of tokens
     assert ss.repack(tmp_path / "out", tmp_path / "rows", fields=NEEDED[:2], workers=0).bins is None
+
+
+def test_a_shard_whose_bins_nobody_counted_is_written_again(tmp_path: Path) -> None:
+    old = ss.pack(documents([20, 5, 3] * 20), tmp_path / "out", bins=8, format="record", workers=0).bins
+    source, how = StoredSource(open_dataset(tmp_path / "out")), {"format": "record", "shard_size": 1000}
+    for task in pack_plan(source, tmp_path / "new", **how).tasks[1:]:
+        task.run()
+    first, *others = sorted((tmp_path / "new" / ".pack").glob("*.json"))
+    first.write_text(re.sub('"bins":{[^}]*}', '"bins":null', first.read_text()))
+    plan = pack_plan(source, tmp_path / "new", **how)
+    assert [task.run().kept for task in plan.tasks] == [False, False, *(True for _ in others)]
+    assert plan.commit().bins == old
 
 
 def test_some_of_the_bins_have_whole_documents_where_none_lies_in_two(tmp_path: Path) -> None:
