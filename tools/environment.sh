@@ -72,7 +72,10 @@ _install_azurite() {
   mkdir -p "$ROOT/.node"
   # Without a package.json of its own, npm would look for one in the folders above.
   [ -e "$ROOT/.node/package.json" ] || printf '{"private": true}\n' >"$ROOT/.node/package.json"
-  if npm install --prefix "$ROOT/.node" --no-audit --no-fund --no-save --ignore-scripts --loglevel=error \
+  # Where a registry does not answer, npm waits much longer than its own limits say.
+  local limit=()
+  ! command -v timeout >/dev/null || limit=(timeout 300)
+  if "${limit[@]}" npm install --prefix "$ROOT/.node" --no-audit --no-fund --no-save --ignore-scripts --loglevel=error \
     --fetch-timeout=60000 --fetch-retries=1 "azurite@$AZURITE" >/dev/null; then
     printf '%s' "$AZURITE" >"$ROOT/.node/version"
   else
