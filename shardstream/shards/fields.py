@@ -123,7 +123,7 @@ class FieldType(ABC):
 
     @property
     def elements(self) -> np.dtype[Any] | None:
-        """Dtype of its numbers, little-endian; ``None`` where values are no numbers, or may each have their own."""
+        """Dtype of its numbers, little-endian; ``None`` where values are not numbers, or each may have its own."""
         return self.dtype
 
     @cached_property

@@ -150,7 +150,7 @@ def test_a_receiver_says_what_it_waits_for(held: Held, caplog: pytest.LogCapture
 # ------------------------------------------------------------------------------------------------------------ workers
 
 
-@pytest.mark.one_in(4)
+@pytest.mark.one_in(3)
 @pytest.mark.parametrize("persistent", [True, False])
 @pytest.mark.parametrize("ahead", [True, False])
 def test_a_new_iteration_does_not_wait_for_workers_that_hang(

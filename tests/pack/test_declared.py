@@ -184,7 +184,7 @@ def generated() -> Iterator[dict[str, Any]]:
 DECLARED = FIXED | {"row": "array:uint16"}
 
 
-@pytest.mark.one_in(4)
+@pytest.mark.one_in(3)
 @pytest.mark.parametrize("make", [listed, generated])
 @pytest.mark.parametrize("workers", [0, 2])
 def test_samples_of_python(tmp_path: Path, make: Callable[[], Any], workers: int) -> None:

@@ -150,7 +150,7 @@ def dicts(count: int) -> list[dict[str, Any]]:
     return [{"__key__": f"k{i:03d}", "jpg": jpeg(i), "cls": i % 3, "emb": np.full(2, i)} for i in range(count)]
 
 
-@pytest.mark.one_in(4)
+@pytest.mark.one_in(3)
 @pytest.mark.parametrize("workers", [0, 2])
 @pytest.mark.parametrize("kind", [list, iter])
 def test_dicts_from_python(tmp_path: Path, kind: Any, workers: int) -> None:

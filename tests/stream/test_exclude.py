@@ -81,7 +81,6 @@ def test_all_others_keep_their_positions(folder: Path, data: st.DataObject) -> N
             assert slots(ours) == expected
 
 
-@pytest.mark.one_in(2)
 @pytest.mark.parametrize("workers", [0, 2])
 def test_a_state_goes_on_with_another_list(folder: Path, workers: int) -> None:
     def loader(*bad: int) -> ss.Loader:

@@ -71,7 +71,7 @@ def small(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(HomePool, "smallest", 1)
 
 
-@pytest.mark.one_in(4)
+@pytest.mark.one_in(3)
 @pytest.mark.usefixtures("small")
 @pytest.mark.parametrize("loader", [False, True])
 @pytest.mark.parametrize("seed", range(2))

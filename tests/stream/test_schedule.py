@@ -270,7 +270,6 @@ def documents(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return place
 
 
-@pytest.mark.one_in(2)
 @pytest.mark.parametrize("scheduled", [False, True])
 def test_tokens_of_documents_are_counted_one_by_one_on_request(scheduled: bool, documents: Path) -> None:
     sources = {}

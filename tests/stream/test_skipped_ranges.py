@@ -17,6 +17,7 @@ from torch.utils.data import DataLoader
 import shardstream as ss
 from shardstream.errors import UsageError
 
+from ..examples import thorough
 from .making import numbered, write_dataset
 from .resuming import (
     ORDER,
@@ -118,6 +119,7 @@ epochs = st.integers(0, 2)
 ranges = st.lists(st.tuples(epochs, st.integers(0, SAMPLES), epochs, st.integers(0, SAMPLES)), max_size=4)
 
 
+@thorough
 @given(ranges, st.integers(1, 3), st.none() | st.integers(1, 60), st.sampled_from(["drop", "pad", "exact"]))
 def test_len_is_what_comes_and_ranks_make_equal_steps(
     folder: Path, given: Any, ranks: int, size: int | None, tail: Any

@@ -82,7 +82,7 @@ class PackLayout:
 
     @property
     def stored_bins(self) -> Bins | None:
-        """What the source says of its bins, where these are stored as they are; ``None`` where samples are none."""
+        """What the source says of its bins, where these are stored as they are; ``None`` where samples are not bins."""
         as_they_are = self.options.binning is None and self.options.transform is None
         return self.source.bins if as_they_are else None
 

@@ -211,7 +211,7 @@ def chosen(fields: Collection[str] | None, manifest: Manifest) -> dict[str, Fiel
 
 
 def taken(take: object, samples: int) -> int:
-    """How many samples ``take`` leaves, ``None`` all; UsageError where it is no such number."""
+    """How many samples ``take`` leaves, ``None`` all; UsageError where it is not a positive integer."""
     if take is None:
         return samples
     if isinstance(take, bool) or not isinstance(take, int) or take < 1:
