@@ -15,6 +15,7 @@ from typing import Any
 from shardstream.augment import Positions
 from shardstream.errors import UsageError
 from shardstream.load.frameworks import Announced
+from shardstream.load.rank_check import RankIteration
 from shardstream.load.tracing import follow, in_range
 from shardstream.rng import ALL_RANKS, Domain, words
 from shardstream.stream.ipc.worker_batch import BatchFailure, Requests, StreamItem, WorkerBatch, items_of
@@ -31,22 +32,26 @@ class ConsumerPosition(Announced):
     Args:
         run: What is read.
         finish: Called when the consumer has received all.
+        ranks: Compares what ranks read: from the second item on, this is more than a look at a batch.
 
     Attributes:
         run: What is read.
+        received: Items that the consumer has received.
         taken: Positions of this rank's stream that the consumer has received.
         over: Whether it has received all: the last item counts, not the question for one more.
         closed: Whether there are no more items: another iteration began, or nobody wants more.
         asking: Held by whoever asks for an item.
     """
 
-    def __init__(self, run: EpochRun, finish: Callable[[], None]) -> None:
+    def __init__(self, run: EpochRun, finish: Callable[[], None], ranks: RankIteration) -> None:
         self.run = run
+        self.received = 0
         self.taken = 0
         self.over = False
         self.closed = False
         self.asking = threading.Lock()
         self._finish = finish
+        self._ranks = ranks
         self.announce()
         if not run.steps:
             self.finish()
@@ -73,14 +78,26 @@ class ConsumerPosition(Announced):
         return True
 
     def receive(self, item: StreamItem) -> None:
-        """The consumer has received an item."""
+        """The consumer has received an item.
+
+        Raises:
+            RankError: Ranks do not read the same.
+        """
+        self.received += 1
+        if self.received == 2:  # noqa: PLR2004 - the second
+            self._ranks.compare()
         self.taken = item.after
         if item.last:
             self.finish()
 
     def finish(self) -> None:
-        """The consumer has received all there was."""
+        """The consumer has received all there was.
+
+        Raises:
+            RankError: Ranks do not read the same.
+        """
         if not self.closed and not self.over:
+            self._ranks.end()
             self.over = True
             self._finish()
 

@@ -28,6 +28,8 @@ from shardstream.load.tracing import recorded_since
 from shardstream.load.workers import LEAVE_S, NoAnswerError, Workers, chosen_workers, still_busy
 from shardstream.stream.base import Stream
 from shardstream.stream.ipc.worker_batch import CollateWorkerBatch, keep
+from shardstream.stream.iteration.epoch_run import EpochRun
+from shardstream.stream.iteration.recipe import describe
 from shardstream.waits import watched
 
 logger = logging.getLogger(__name__)
@@ -58,8 +60,8 @@ class Loader(ForFrameworks, DataLoader[Any]):
     handed out again after `load_state_dict`. One rank's state serves all ranks, and any other number of ranks, workers
     and samples a batch.
 
-    Under ``torch.distributed``, ranks compare what they are about to read before the first iteration and the first one
-    after a state was loaded, without waiting for each other.
+    With a process group of ``torch.distributed``, ranks compare in each iteration what they read, and none waits for
+    another: data, seed, and shape before the first batch, epoch and position before the second.
 
     Args:
         dataset: The data set or mixture.
@@ -79,12 +81,14 @@ class Loader(ForFrameworks, DataLoader[Any]):
         stats_every: Seconds between two such calls; the end of an iteration brings one, too. Default 10.
         stats_file: A file of this machine that is written as often: ``"run/stats-{rank}.json"`` for
             `LoaderStats.merged`, ``"/var/lib/.../stats-{rank}.prom"`` in the text format of Prometheus.
+        compare_ranks: Whether ranks compare what they read. Default true; false is for separate trainings in one job,
+            each with ``rank=`` and ``world_size=`` of its own.
         **arguments: Of ``DataLoader``: ``prefetch_factor``, ``pin_memory``, ``multiprocessing_context``, ``timeout``,
             ``worker_init_fn``, ``generator``, ...
 
     Raises:
         UsageError: An argument that is the data set's to decide; says which of its arguments does.
-        RankError: On iteration: other ranks are about to read something else.
+        RankError: On iteration: other ranks read something else.
         WorkerError: On iteration: a worker died; names the shard it was reading. Or none gave a batch within
             ``timeout`` seconds; says what each of them is at.
 
@@ -106,6 +110,7 @@ class Loader(ForFrameworks, DataLoader[Any]):
         on_stats: OnStats | None = None,
         stats_every: float = 10.0,
         stats_file: str | os.PathLike[str] | None = None,
+        compare_ranks: bool = True,
         **arguments: Any,
     ) -> None:
         if not isinstance(dataset, Stream):
@@ -129,7 +134,7 @@ class Loader(ForFrameworks, DataLoader[Any]):
         self._begun: weakref.ref[Workers] | None = None
         # An iteration that nobody had begun to take from, and the one in its place.
         self._restarted: tuple[ConsumerPosition, LoaderIteration] | None = None
-        self.rank_check = RankCheck()
+        self.rank_check = RankCheck(compare=compare_ranks)
         lists = collate_fn is not None
         collate: Callable[[Any], Any] = keep if collate_fn is None else CollateWorkerBatch(collate_fn, each=single)
         persistent = num_workers > 0 if persistent_workers is None else persistent_workers
@@ -231,12 +236,13 @@ class Loader(ForFrameworks, DataLoader[Any]):
         self.leave()
         self._make_way()
         run = self._shards.assign(self.num_workers)
-        self.rank_check.check(run.rank, lambda: self._shards.plan(run))
+        ranks = self.rank_check.begin(run.rank, partial(self._shards.plan, run), partial(self._recipe, run))
         self.stats.rank, self.stats.world_size = run.rank.rank, run.rank.world_size
         self.reporter.begin()
         self._shards.trace(recorded_since())  # before workers begin: else their first batches may be left out
         arriving = self.explained(self._begin)
-        self._current = position = ConsumerPosition(run, partial(self._shards.finish_epoch, run.resume_point.epoch))
+        finish = partial(self._shards.finish_epoch, run.resume_point.epoch)
+        self._current = position = ConsumerPosition(run, finish, ranks)
         request = partial(next, arriving, None)
         if isinstance(arriving, Workers):
             arriving.given_up = position.check_open
@@ -244,6 +250,11 @@ class Loader(ForFrameworks, DataLoader[Any]):
         drops = self._shards.drops_samples
         trace = self._shards.trace
         return LoaderIteration(position, request, trace, self.awaited, self.wait, single=self.single, drops=drops)
+
+    def _recipe(self, run: EpochRun) -> dict[str, Any]:
+        """What ranks that read the same samples must agree on besides."""
+        collate = getattr(self.collate_fn, "function", None)
+        return run.recipe() | {"collate_fn": describe(collate), "num_workers": self.num_workers}
 
     def restart(self) -> None:
         """Let the iteration that has begun, if nothing of it was received, read the epoch that was chosen since."""

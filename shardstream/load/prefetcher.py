@@ -227,11 +227,11 @@ class _Batches(Iterator[Any]):
                 self._report(last=True)
                 raise StopIteration
             batch = sent.batch if self._buffers is None else self._buffers.filled(sent.batch)
+            self._iteration.position.receive(sent.item)
         except BaseException:
             self._over = True
             self._stop()
             raise
-        self._iteration.position.receive(sent.item)
         stats.sent(sent, copy.times(), asked)
         stats.pinned_bytes = copy.pinned_bytes
         first, self._handed = self._handed is None, time.perf_counter()

@@ -1,22 +1,25 @@
 """Ranks that do not agree on what to read would train on duplicates, or wait for each other for ever.
 
-So before a loader's first iteration, and the first after a state was loaded, each rank writes what it is about to read
-into the key-value store of ``torch.distributed``, where the first one is kept, and compares. Nobody waits for anybody:
-it is one round trip, and a rank that comes alone passes.
+So they compare it, through the key-value store of ``torch.distributed``, and no rank waits for another. See
+``docs/decisions/019-comparing-ranks.md`` for why no rank hangs, and why ranks that rightly iterate unequally pass.
+
+* As an iteration begins, ranks compare what stays the same for the life of a loader (data, seed, shape), and look
+  whether another rank has found a difference.
+* With its second batch, or its end if that comes first, an iteration gets a number, and ranks compare all of what
+  they read under it. Before that, it may be one rank's look at a batch, which counts for nothing.
+* At its end they look once more whether another rank has found a difference.
 
 Loaders are told apart by where in the program they were made, so that one that a single rank makes for itself, to look
 at its data, does not shift those of all others.
-
-Under ``torchrun --max-restarts`` the store outlives the ranks. What an earlier start wrote is told by its time:
-a process group exists only once all of its ranks do, so what is older than this process is of no rank of today.
 """
 
 from __future__ import annotations
 
-import json
+import logging
 import os
 import sys
 import time
+import weakref
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
@@ -26,67 +29,154 @@ from typing import Any, ClassVar
 import xxhash
 
 from shardstream.errors import RankError
+from shardstream.load.agreement import Agreement, Plan
 from shardstream.stream.iteration.ranks import Rank
+
+logger = logging.getLogger(__name__)
 
 
 class RankCheck:
-    """The comparisons of one loader."""
+    """The comparisons of one loader.
+
+    Args:
+        compare: Whether there are any.
+    """
 
     _made: ClassVar[Counter[str]] = Counter()  # loaders by where they were made
+    _unreachable: ClassVar[weakref.ref[Any] | None] = None  # the process group whose store has failed
 
-    def __init__(self) -> None:
+    def __init__(self, *, compare: bool = True) -> None:
         where = _where()
-        self._name = f"{where}/{RankCheck._made[where]}"
+        self.name = f"shardstream/{where}/{RankCheck._made[where]}"
         RankCheck._made[where] += 1
-        self._checks = 0
+        self._compare = compare
+        self._iterations = 0
         self._gatherings = 0
-        self._due = True
+        self._recipe_due = True
 
     def renew(self) -> None:
-        """Compare again at the next iteration: a state was loaded."""
-        self._due = True
+        """Compare once more how samples are made: a loaded state may bring another version of the data."""
+        self._recipe_due = True
 
     def next_gathering(self) -> tuple[str, str]:
         """The key under which all ranks leave what they tell one another now, and the one of the time before."""
         number, self._gatherings = self._gatherings, self._gatherings + 1
-        return f"shardstream/{self._name}/stats/{number}", f"shardstream/{self._name}/stats/{number - 1}"
+        return f"{self.name}/stats/{number}", f"{self.name}/stats/{number - 1}"
 
-    def check(self, rank: Rank, describe: Callable[[], dict[str, Any]]) -> None:
-        """Compare what is about to be read with what the rank that came first reads.
+    def next_number(self) -> int:
+        """The number of the iteration that is compared now."""
+        number, self._iterations = self._iterations, self._iterations + 1
+        return number
 
-        Does nothing where ranks are not those of ``torch.distributed``: there is no store then.
+    def begin(self, rank: Rank, plan: Callable[[], Plan], recipe: Callable[[], Plan]) -> RankIteration:
+        """An iteration begins.
 
         Args:
             rank: This rank.
-            describe: Makes what is compared, JSON-able values by name.
+            plan: Makes what all ranks must agree on, JSON-able values by name.
+            recipe: Makes what ranks that read the same samples must agree on besides.
 
         Raises:
-            RankError: They differ; names what differs, with both values.
+            RankError: Ranks differ; names what differs, with both values. On each rank that comes here later, too.
         """
-        if not self._due or rank.source != "torch.distributed" or rank.world_size == 1:
-            return
-        self._due = False
-        key = f"shardstream/{self._name}/{self._checks}"
-        self._checks += 1
-        mine = describe()
-        from torch.distributed import distributed_c10d
+        iteration = RankIteration(self, rank, plan if self._compare and rank.world_size > 1 else None)
+        iteration.begin(recipe if self._recipe_due and rank.source == "arguments" else None)
+        self._recipe_due = False
+        return iteration
 
-        store, entry = distributed_c10d._get_default_store(), json.dumps([time.time(), rank.rank, mine])
-        first = store.compare_set(key, "", entry).decode()
-        if json.loads(first)[0] < process_start():
-            first = store.compare_set(key, first, entry).decode()
-        _, other, theirs = json.loads(first)
-        differ = [
-            f"{name} is {value!r} on rank {rank.rank} and {theirs.get(name)!r} on rank {other}"
-            for name, value in mine.items()
-            if value != theirs.get(name)
-        ]
-        if differ:
+    @classmethod
+    def reach(cls, ask: Callable[[Any], str | None]) -> None:
+        """Ask the store of the process group, if there is one; a store that fails is not asked again.
+
+        Raises:
+            RankError: The answer is that ranks differ.
+        """
+        import torch.distributed as dist
+
+        if not (dist.is_available() and dist.is_initialized()):
+            return
+        group = dist.distributed_c10d._get_default_group()
+        if cls._unreachable is not None and cls._unreachable() is group:
+            return
+        try:
+            difference = ask(dist.distributed_c10d._get_default_store())
+        except (RuntimeError, ValueError, OSError, AttributeError) as error:  # a group of MPI has no store at all
+            cls._unreachable = weakref.ref(group)
+            logger.debug("ranks are not compared: the store of torch.distributed cannot be reached: %s", error)
+            return
+        if difference is not None:
             raise RankError(
-                f"ranks do not read the same: {'; '.join(differ)}",
-                hint="all ranks need the same data set, seed, state, batch size and number of workers; loaders that "
-                "are meant to differ need rank= and world_size=",
+                f"ranks do not read the same: {difference}",
+                hint="give all ranks the same dataset, seed, epoch, state, batch size, and number of workers; for "
+                "separate trainings in one job use ss.Loader(..., compare_ranks=False)",
             )
+
+
+class RankIteration:
+    """The comparisons of one iteration.
+
+    Args:
+        check: The loader's.
+        rank: This rank.
+        plan: Makes what all ranks must agree on; ``None``: nothing is compared.
+    """
+
+    def __init__(self, check: RankCheck, rank: Rank, plan: Callable[[], Plan] | None) -> None:
+        self._check = check
+        self._rank = rank
+        self._plan = plan
+        self._compared = False
+        self._agreement = Agreement(check.name, self._who(), process_start())
+
+    def _who(self) -> str:
+        import torch.distributed as dist
+
+        if self._rank.source != "arguments":
+            return f"rank {self._rank.rank}"
+        group = dist.is_available() and dist.is_initialized()
+        return f"rank {dist.get_rank()} (rank={self._rank.rank})" if group else ""
+
+    def begin(self, recipe: Callable[[], Plan] | None) -> None:
+        """Compare what stays the same for the life of the loader.
+
+        Args:
+            recipe: See `RankCheck.begin`; ``None``: it is not compared.
+        """
+        if self._plan is None:
+            return
+        plan = self._plan()
+        RankCheck.reach(lambda store: self._agreement.begin(store, plan, fixed=True))
+        if recipe is not None:
+            made, key = recipe(), f"{self._check.name}/rank {self._rank.rank} of {self._rank.world_size}"
+            peers = Agreement(key, self._who(), process_start())
+
+            def ask(store: Any) -> str | None:
+                difference = peers.begin(store, made, fixed=False)
+                return None if difference is None else self._agreement.publish(store, difference)
+
+            RankCheck.reach(ask)
+
+    def compare(self) -> None:
+        """Compare all: this is an iteration, and no look at a batch.
+
+        Raises:
+            RankError: Ranks differ.
+        """
+        if self._plan is not None and not self._compared:
+            self._compared = True
+            number, plan = self._check.next_number(), self._plan()
+            RankCheck.reach(lambda store: self._agreement.compare(store, number, plan))
+
+    def end(self) -> None:
+        """All was received: look whether another rank has found a difference.
+
+        Raises:
+            RankError: One has.
+        """
+        if self._compared:
+            RankCheck.reach(self._agreement.look)
+        else:
+            self.compare()
 
 
 def _where() -> str:

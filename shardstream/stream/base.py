@@ -342,7 +342,7 @@ class Stream(IterableDataset[Any]):
 
     def plan(self, run: EpochRun) -> dict[str, Any]:
         """What all ranks must agree on: the state that an iteration begins with, and its shape."""
-        return run.state_at(run.resume_point) | self._shape(run.rank)
+        return run.plan() | self._shape(run.rank)
 
     def _shape(self, rank: Rank) -> dict[str, int | None]:
         return {"world_size": rank.world_size, "batch_size": self._settings.batch_size}

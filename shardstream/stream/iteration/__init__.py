@@ -7,6 +7,7 @@
 ``ranks``        which rank of how many this process is, and which ranks share a node
 ``dealt``        whether a framework deals out to ranks what this one reads
 ``epoch_run``    what is left of one epoch of one rank, as steps; how far one has come
+``recipe``       what is made of each sample, in words that ranks compare
 ``epoch_state``  the epoch number and a loaded state, shared with workers
 ``state``        what a checkpoint holds
 ``positions``    ``positions``: which of them some steps take

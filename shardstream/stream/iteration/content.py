@@ -239,6 +239,13 @@ class Content:
         least = min(_BYTES_TOGETHER // max(size * first.width, 1), _SAMPLES_TOGETHER // size, _STEPS_TOGETHER)
         return max(least, 1)
 
+    def repeats(self, settings: StreamOptions) -> bool:
+        """Whether all epochs have the same samples in the same order."""
+        source = self.parts[0].source
+        if settings.shuffle or self.names or source.draws is not None:
+            return False
+        return self.epoch_size is None or self.epoch_size % max(source.positions, 1) == 0
+
     @property
     def by_cost(self) -> CostSpec | None:
         """What batches may cost, where a position is such a batch; ``None``: it is a sample."""

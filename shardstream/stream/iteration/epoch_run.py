@@ -25,6 +25,7 @@ from shardstream.order import (
 )
 from shardstream.stream.iteration.content import Content, ContentOrder
 from shardstream.stream.iteration.ranks import Dealt, Rank
+from shardstream.stream.iteration.recipe import recipe_of
 from shardstream.stream.iteration.settings import StreamOptions
 from shardstream.stream.iteration.state import ResumePoint, make_state, moving_entries
 
@@ -326,6 +327,17 @@ class EpochRun:
             | {"epoch": resume_point.epoch, "position": resume_point.position}
             | moving_entries(self._content, resume_point)
         )
+
+    def plan(self) -> dict[str, Any]:
+        """The state that it begins with; without the epoch where all epochs read the same."""
+        plan = self.state_at(self.resume_point)
+        if self._content.repeats(self._settings) and not self.resume_point.skips:
+            del plan["epoch"]
+        return plan
+
+    def recipe(self) -> dict[str, Any]:
+        """What is made of each sample, see `recipe_of`."""
+        return recipe_of(self._content, self._settings)
 
     def first_step(self, worker: int, num_workers: int) -> tuple[int, int]:
         """The step that worker ``worker`` goes on with after `ResumePoint.taken`, and how much of it was handed out."""
