@@ -132,9 +132,11 @@ def _plain(plan: Plan) -> dict[str, Any]:
     """The values as another rank gets them; of those that are very long, the beginning and a digest."""
     plain = {}
     for name, value in plan.items():
-        text = json.dumps(value)
-        long = len(text) > _LONGEST
-        plain[name] = f"{text[:_LONGEST]}... ({xxhash.xxh3_64_hexdigest(text)})" if long else json.loads(text)
+        text = json.dumps(value, sort_keys=True)
+        if len(text) > _LONGEST:
+            plain[name] = f"{text[:_LONGEST]}... ({xxhash.xxh3_64_hexdigest(text.encode())})"
+        else:
+            plain[name] = json.loads(text)
     return plain
 
 

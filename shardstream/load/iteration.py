@@ -86,9 +86,9 @@ class ConsumerPosition(Announced):
         self.received += 1
         if self.received == 2:  # noqa: PLR2004 - the second
             self._ranks.compare()
-        self.taken = item.after
         if item.last:
             self.finish()
+        self.taken = item.after
 
     def finish(self) -> None:
         """The consumer has received all there was.

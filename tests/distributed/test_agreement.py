@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 import time
+from collections.abc import Callable, Iterable
 from multiprocessing import get_context
 from multiprocessing.connection import Connection
 from pathlib import Path
@@ -111,14 +113,78 @@ def test_ranks_that_find_other_files_are_told(tmp_path: Path) -> None:
         assert all(fingerprint in text for text in refused)
 
 
+def idle(rank: int, folder: Path) -> dict[str, Any]:
+    """What four ranks of two replicas are told, case by case; none of them meets another one inside of a case."""
+    told: dict[str, Any] = {}
+
+    def run(name: str, program: Callable[[], None]) -> None:
+        for turn in range(4):  # one rank after another, so that it is known who comes first
+            dist.barrier()
+            if turn == rank:
+                try:
+                    program()
+                except ss.errors.RankError as error:
+                    told[name] = str(error)
+
+    def make(*, replica: int | None = None, workers: int = 0, **settings: Any) -> ss.Loader:
+        share = {} if replica is None else {"rank": replica, "world_size": 2}
+        defaults: dict[str, Any] = {"fields": ["id"], "batch_size": 16, "shuffle": True}
+        return ss.Loader(ss.ShardDataset(folder, **defaults | share | settings), num_workers=workers)
+
+    def read(loader: Iterable[Any], batches: int | None = None) -> None:
+        for _ in itertools.islice(loader, batches):
+            pass
+
+    looked, broken, alone, stored, two = make(), make(), make(), make(shuffle=False), make(replica=rank // 2)
+    prefetched = ss.DevicePrefetcher(make(), "cpu")
+    run("a look at a batch", lambda: read(looked, 1 if rank == 0 else 0))
+    run("the epoch after it", lambda: read(looked))
+    run("one rank alone", lambda: read(alone) if rank == 1 else None)
+    run("one rank once more", lambda: read(stored) if rank == 0 else None)
+    run("all in stored order", lambda: read(stored))
+    run("replicas", lambda: read(two))
+    run("a set of its own", lambda: read(make(replica=0, world_size=1, rank=0, seed=rank)))
+    run("first epoch", lambda: read(broken, 3 if rank == 2 else None))
+    run("second epoch", lambda: read(broken))
+    run("first to be told", lambda: read(broken, 1))
+    run("prefetched", lambda: read(prefetched))
+    prefetched.set_epoch(5 if rank == 3 else 1)
+    run("prefetched, other epoch", lambda: read(prefetched))
+    run("seed within a replica", lambda: read(make(replica=rank // 2, seed=rank % 2)))
+    run("workers within a replica", lambda: read(make(replica=rank // 2, workers=int(rank == 3))))
+    run("workers of replicas", lambda: read(make(replica=rank // 2, workers=rank // 2)))
+    return told
+
+
+def test_four_ranks_are_told_what_differs_and_only_that(folders: tuple[Path, Path], tmp_path: Path) -> None:
+    """Ranks take turns: who comes before the one that finds a difference is told when it comes again."""
+    told = on_ranks(tmp_path, 4, idle, folders[0])
+    cases = {name: {rank for rank in range(4) if name in told[rank]} for name in set().union(*told)}
+    assert cases == {
+        "second epoch": {2, 3},
+        "first to be told": {0, 1, 2, 3},
+        "prefetched, other epoch": {3},
+        "seed within a replica": {1, 2, 3},
+        "workers within a replica": {3},
+    }, told
+    assert {text["first to be told"] for text in told} == {told[2]["second epoch"]}
+    assert "epoch is 0 on rank 2 and 1 on rank 0" in told[2]["second epoch"]
+    assert "epoch is 5 on rank 3 and 1 on rank 0" in told[3]["prefetched, other epoch"]
+    assert "seed is 1 on rank 1 (rank=0) and 0 on rank 0 (rank=0)" in told[1]["seed within a replica"]
+    assert "num_workers is 1 on rank 3 (rank=1) and 0 on rank 2" in told[3]["workers within a replica"]
+
+
 def compare(port: int, rank: int, position: int, pipe: Connection) -> None:
     """What a rank that is about to read from a position is told, once it is asked."""
     pipe.recv()
     store = dist.TCPStore("localhost", port, is_master=False)
+    group = dist.HashStore()
+    dist.init_process_group("gloo", store=group, rank=0, world_size=1)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(distributed_c10d, "_get_default_store", lambda: store)  # torch's own, of a group of both ranks
         try:
-            RankCheck().check(Rank(rank, 2, "torch.distributed"), lambda: {"position": position})
+            plan = {"position": position}
+            RankCheck().begin(Rank(rank, 2, "torch.distributed"), lambda: plan, dict).compare()
         except ss.errors.RankError as error:
             pipe.send(str(error))
         else:
