@@ -8,7 +8,7 @@ Grouped by what the caller would do about it::
     │   ├── DestinationError  the output folder already holds something else
     │   ├── MissingKeyError   no sample has this key (also a KeyError)
     │   ├── BatchError        samples that cannot become one batch
-    │   └── RankError         ranks that are about to read different things
+    │   └── RankError         ranks that read different things
     ├── MissingExtraError     install an optional package (also an ImportError)
     ├── StorageError          look at the store: path, rights, disk, network
     │   ├── NotFoundError     no object of that name
@@ -210,7 +210,7 @@ class BatchError(UsageError):
 
 
 class RankError(UsageError):
-    """Ranks of one run that are about to read different things.
+    """Ranks of one run that read different things.
 
     Example:
         >>> ss.errors.RankError.code, issubclass(ss.errors.RankError, ss.errors.UsageError)

@@ -7,7 +7,6 @@
 ``frameworks``       what Accelerate, Trainer, Lightning and Fabric find in a ``Loader``
 ``preemption``       ``Preemption``: SIGTERM, as a fact that all ranks learn in the same step
 ``rank_check``       ranks compare what they read, in each iteration of a loader
-``agreement``        the protocol of that, over a key-value store
 ``prefetcher``       ``DevicePrefetcher``: batches on their device some steps ahead
 ``prefetch_thread``  the thread that does it
 ``device_copy``      how a batch gets to a device: page-locked memory, streams, events

@@ -84,7 +84,7 @@ class ConsumerPosition(Announced):
             RankError: Ranks do not read the same.
         """
         self.received += 1
-        if self.received == 2:  # noqa: PLR2004 - the second
+        if self.received == 2:
             self._ranks.compare()
         if item.last:
             self.finish()

@@ -29,7 +29,7 @@ from typing import Any, ClassVar
 import xxhash
 
 from shardstream.errors import RankError
-from shardstream.load.agreement import Agreement, Plan
+from shardstream.stream.iteration.agreement import Agreement, Plan
 from shardstream.stream.iteration.ranks import Rank
 
 logger = logging.getLogger(__name__)

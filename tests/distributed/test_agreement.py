@@ -113,7 +113,7 @@ def test_ranks_that_find_other_files_are_told(tmp_path: Path) -> None:
         assert all(fingerprint in text for text in refused)
 
 
-def idle(rank: int, folder: Path) -> dict[str, Any]:
+def take_turns(rank: int, folder: Path) -> dict[str, Any]:
     """What four ranks of two replicas are told, case by case; none of them meets another one inside of a case."""
     told: dict[str, Any] = {}
 
@@ -158,7 +158,7 @@ def idle(rank: int, folder: Path) -> dict[str, Any]:
 
 def test_four_ranks_are_told_what_differs_and_only_that(folders: tuple[Path, Path], tmp_path: Path) -> None:
     """Ranks take turns: who comes before the one that finds a difference is told when it comes again."""
-    told = on_ranks(tmp_path, 4, idle, folders[0])
+    told = on_ranks(tmp_path, 4, take_turns, folders[0])
     cases = {name: {rank for rank in range(4) if name in told[rank]} for name in set().union(*told)}
     assert cases == {
         "second epoch": {2, 3},

@@ -21,8 +21,8 @@ import torch.distributed as dist
 from torch.distributed import distributed_c10d
 
 import shardstream as ss
-from shardstream.load.agreement import Agreement
 from shardstream.load.rank_check import RankCheck
+from shardstream.stream.iteration.agreement import Agreement
 from shardstream.stream.iteration.recipe import describe
 
 from ..stream.making import numbered, write_dataset
@@ -272,7 +272,7 @@ def test_another_dataset_comes_first(folder: Path, tmp_path: Path) -> None:
     other = write_dataset(tmp_path / "other", numbered([30, 19]))
     one, two = on_each(2, lambda rank: ss.Loader(dataset((folder, other)[rank], rank, seed=rank), num_workers=0))
     list(one)
-    with pytest.raises(ss.errors.RankError, match="the same: another dataset: fingerprint is .* seed is 1 on"):
+    with pytest.raises(ss.errors.RankError, match=r"the same: another dataset: fingerprint is .* seed is 1 on"):
         list(two)
 
 

@@ -8,6 +8,7 @@
 ``dealt``        whether a framework deals out to ranks what this one reads
 ``epoch_run``    what is left of one epoch of one rank, as steps; how far one has come
 ``recipe``       what is made of each sample, in words that ranks compare
+``agreement``    ``Agreement``: what ranks have said in a store about what they read
 ``epoch_state``  the epoch number and a loaded state, shared with workers
 ``state``        what a checkpoint holds
 ``positions``    ``positions``: which of them some steps take

@@ -36,7 +36,7 @@ class Agreement:
     """What the ranks that share a key have said about one iteration, as one of them sees it.
 
     Each method returns the text of the first difference that any rank has found, or ``None``, and makes one round trip
-    to the store; another one if the store has changed in between.
+    to the store; another one if the value has changed in between.
 
     Args:
         key: The key.
@@ -78,7 +78,9 @@ class Agreement:
             kept = {old: entry for old, entry in iterations.items() if int(old) > oldest}
             return value | {"iterations": kept | {name: self._entry(mine)}}
 
-        value = self._change(store, add)
+        value = self._parse(self._raw)
+        if name not in value.get("iterations", {}):  # else it was there already when this iteration began
+            value = self._change(store, add)
         return self._result(store, value, value.get("iterations", {}).get(name), mine, _differing)
 
     def look(self, store: Any) -> str | None:
