@@ -99,9 +99,9 @@ PAGES = {
         "The ranks of a run read different things: another dataset, seed, epoch, state, batch size, or number of "
         "workers. Samples would be read twice, or not at all. All ranks that begin or end an iteration after that "
         "raise the same error. From `ss.gather_stats`: some ranks did not call it.",
-        "Give all ranks the same arguments, and call `set_epoch`, `load_state_dict`, and `break` on all of them or on "
-        "none. If one rank reads a dataset of its own, pass `rank=0, world_size=1`. For separate trainings in one "
-        "job, pass `ss.Loader(..., compare_ranks=False)`.",
+        "Give all ranks the same arguments, make loaders in the same order, and call `set_epoch`, `load_state_dict`, "
+        "and `break` on all ranks or on none. If one rank reads a dataset of its own, pass `rank=0, world_size=1`. For "
+        "separate trainings in one job, pass `ss.Loader(..., compare_ranks=False)`.",
         "import torch.distributed as dist\nimport shardstream as ss\n\n"
         'dist.init_process_group("gloo")  # started by torchrun, two processes\n'
         'ds = ss.ShardDataset("shards/", shuffle=True, seed=dist.get_rank(), batch_size=8)  # differs: the mistake\n'

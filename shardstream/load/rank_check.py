@@ -102,7 +102,8 @@ class RankCheck:
             difference = ask(dist.distributed_c10d._get_default_store())
         except (RuntimeError, ValueError, OSError, AttributeError) as error:  # a group of MPI has no store at all
             cls._unreachable = weakref.ref(group)
-            logger.debug("ranks are not compared: the store of torch.distributed cannot be reached: %s", error)
+            reason = str(error).partition("\n")[0]  # torch may add the frames of its own stack
+            logger.debug("ranks are not compared: the store of torch.distributed cannot be reached: %s", reason)
             return
         if difference is not None:
             raise RankError(
@@ -126,7 +127,8 @@ class RankIteration:
         self._rank = rank
         self._plan = plan
         self._compared = False
-        self._agreement = Agreement(check.name, self._who(), process_start())
+        if plan is not None:
+            self._agreement = Agreement(check.name, self._who(), process_start())
 
     def _who(self) -> str:
         import torch.distributed as dist

@@ -132,13 +132,11 @@ class Agreement:
 
 def _plain(plan: Plan) -> dict[str, Any]:
     """The values as another rank gets them; of those that are very long, the beginning and a digest."""
-    plain = {}
-    for name, value in plan.items():
-        text = json.dumps(value, sort_keys=True)
+    plain: dict[str, Any] = json.loads(json.dumps(plan))
+    for name, value in plain.items():
+        text = json.dumps(value, sort_keys=True) if isinstance(value, str | list | dict) else ""
         if len(text) > _LONGEST:
             plain[name] = f"{text[:_LONGEST]}... ({xxhash.xxh3_64_hexdigest(text.encode())})"
-        else:
-            plain[name] = json.loads(text)
     return plain
 
 
