@@ -149,7 +149,9 @@ class RankIteration:
         plan = self._plan()
         RankCheck.reach(lambda store: self._agreement.begin(store, plan, fixed=True))
         if recipe is not None:
-            made, key = recipe(), f"{self._check.name}/rank {self._rank.rank} of {self._rank.world_size}"
+            made, (number, count, _) = recipe(), self._rank
+            # By fingerprint: another version of the data, of which a state is loaded, may have other fields.
+            key = f"{self._check.name}/rank {number} of {count}/{plan['fingerprint']}"
             peers = Agreement(key, self._who(), process_start())
 
             def ask(store: Any) -> str | None:

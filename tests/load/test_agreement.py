@@ -464,3 +464,16 @@ def test_very_long_values_are_compared_by_digests() -> None:
     assert text is not None
     assert "schedule is" in text
     assert len(text) < 1000
+
+
+@pytest.mark.usefixtures("store")
+def test_a_state_of_a_version_with_other_fields_is_no_difference(tmp_path: Path) -> None:
+    """A look at the newest version, then a state of the one before: other fields, and another fingerprint."""
+    url = str(tmp_path / "grown")
+    ss.pack([{"__key__": f"a{number}", "id": number} for number in range(30)], url)
+    state = saved(Path(url), fields=None)
+    ss.pack([{"__key__": f"b{number}", "id": number, "text": "x"} for number in range(30)], url, append=True)
+    for seed in range(2):
+        loaders = on_each(2, lambda _: ss.Loader(dataset(Path(url), 0, fields=None), num_workers=0))
+        load = ("load_state_dict", state)
+        assert played(loaders, [[LOOK, load, WHOLE, WHOLE], [load, WHOLE, WHOLE]], seed) == {}
