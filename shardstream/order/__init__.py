@@ -30,11 +30,17 @@ from __future__ import annotations
 
 from shardstream.order.draws import WEIGHT_BITS, WeightedDraws
 from shardstream.order.epoch import EpochOrder
-from shardstream.order.mixing import MixBy, MixedOrder, labelled_row, mixing_parameters
-from shardstream.order.parameters import ORDER_VERSION, ORDER_VERSIONS, OrderParameters, default_parameters
+from shardstream.order.mixing import MixBy, MixedOrder, mixing_parameters, schedule_in_effect
+from shardstream.order.parameters import (
+    ORDER_VERSION,
+    ORDER_VERSIONS,
+    SCHEDULED_VERSION,
+    OrderParameters,
+    default_parameters,
+)
 from shardstream.order.quotas import as_fraction, quotas_of
 from shardstream.order.remaining import Remaining, Stop, taken_by_batches, worker_samples
-from shardstream.order.schedule import Schedule, plain_knots
+from shardstream.order.schedule import Knot, Schedule, plain_knots
 from shardstream.order.sized import SizedOrder
 from shardstream.order.skipping import Place, PlaceRange, joined_ranges, ranges_in_epoch, ranges_of, uncovered
 from shardstream.order.steps import BLOCK, Tail, sample_count, step_count, step_positions
@@ -44,8 +50,10 @@ __all__ = [
     "BLOCK",
     "ORDER_VERSION",
     "ORDER_VERSIONS",
+    "SCHEDULED_VERSION",
     "WEIGHT_BITS",
     "EpochOrder",
+    "Knot",
     "MixBy",
     "MixedOrder",
     "OrderParameters",
@@ -61,13 +69,13 @@ __all__ = [
     "as_fraction",
     "default_parameters",
     "joined_ranges",
-    "labelled_row",
     "mixing_parameters",
     "plain_knots",
     "quotas_of",
     "ranges_in_epoch",
     "ranges_of",
     "sample_count",
+    "schedule_in_effect",
     "split_ranges",
     "step_count",
     "step_positions",

@@ -23,12 +23,12 @@ from shardstream.order.epoch import EpochOrder, HeldEpochs, checked_epoch, check
 from shardstream.order.held import HeldPermutations
 from shardstream.order.lanes import Integers, Lanes, epoch_lanes
 from shardstream.order.line import checked_counts
-from shardstream.order.parameters import OrderParameters, default_parameters, fills_lanes
+from shardstream.order.parameters import SCHEDULED_VERSION, OrderParameters, default_parameters, fills_lanes
 from shardstream.order.quotas import checked_quotas
 from shardstream.order.schedule import Schedule, checked_schedule
 from shardstream.order.scheduled import ScheduledLabels
 from shardstream.order.sequence import Sequence as Deal
-from shardstream.order.walks import Walks
+from shardstream.order.walks import WalkProgress, Walks
 
 MixBy: TypeAlias = Literal["samples", "batches"]
 """What a label of a mixture stands for: one sample, or all of a batch (of the size the order was made for)."""
@@ -114,8 +114,14 @@ class MixedOrder:
         mix = _checked(quotas, len(counts))
         if isinstance(mix, Schedule):
             sharing = self._sublanes if self._chunk else 1  # lanes that are labelled alike
-            row = labelled_row(parameters, by, len(counts))
-            self._labels = ScheduledLabels(mix, seed, parameters.lanes // sharing, row)
+            self._progress = WalkProgress(samples, parameters, seed=seed)
+            self._labels = ScheduledLabels(
+                schedule_in_effect(mix, parameters, by),
+                seed,
+                parameters.lanes // sharing,
+                _labelled_row(parameters, by),
+                self._starts if _acts_at_positions(parameters, by) else None,
+            )
         else:
             self._labels = _Labels(mix, seed, parameters.lanes)
         self._sources = [
@@ -156,7 +162,7 @@ class MixedOrder:
             walk, source, place = self._labelled_by_batches(span, offset)
         else:
             walk, place = self._walks.enter(self._epoch, span, offset)
-            source, place = self._labels.find(self._key(walk), place)
+            source, place = self._labelled_by_samples(walk, place, positions)
         return source, *gathered(source, lambda number, mine: self._sources[number].find(walk[mine], place[mine], how))
 
     def before(self, position: int) -> Integers:
@@ -167,11 +173,15 @@ class MixedOrder:
         Args:
             position: In [0, samples].
         """
-        span = self._lanes.span_of(np.arange(self._lanes.count))
-        offset = self._deal.before(position)
+        lane = np.arange(self._lanes.count)
+        span, offset = self._lanes.span_of(lane), self._deal.before(position, lane)
         if not self._chunk:
             walk, place = self._walks.enter(self._epoch, span, offset)
-            counted: Integers = self._labels.counts(self._key(walk), place).sum(axis=0)
+            if isinstance(self._labels, ScheduledLabels):
+                counts = self._labels.counts(self._key(walk), place, self._epoch * self.samples + position)
+            else:
+                counts = self._labels.counts(walk, place)
+            counted: Integers = counts.sum(axis=0)
             return counted
         key, turn, inside = self._turns(span, offset)
         found: Integers = self._labels.counts(key, turn).sum(axis=0) * self._chunk
@@ -180,8 +190,17 @@ class MixedOrder:
         return found
 
     def _key(self, walk: Integers) -> Integers:
-        # by a schedule, neighbours in the order of consumption make up for one another
-        return self._labelled.lane_of(walk) if isinstance(self._labels, ScheduledLabels) else walk
+        """The row of scheduled labels of each walk: neighbors in the order of consumption compensate each other."""
+        return self._labelled.lane_of(walk)
+
+    def _starts(self, position: int, key: Integers) -> Integers:
+        """The place that the walk of each key has reached at a position of the run."""
+        return self._progress.places(position, self._labelled.span_of(key))
+
+    def _labelled_by_samples(self, walk: Integers, place: Integers, positions: Integers) -> tuple[Integers, Integers]:
+        if isinstance(self._labels, ScheduledLabels):
+            return self._labels.find(self._key(walk), place, self._epoch * self.samples + positions)
+        return self._labels.find(walk, place)
 
     def _turns(self, span: Integers, offset: Integers) -> tuple[Integers, Integers, Integers]:
         """The key of the labels of each span, the turn in which each offset comes, and how far inside."""
@@ -333,9 +352,22 @@ def _checked(quotas: Sequence[int] | Schedule, sources: int) -> tuple[int, ...] 
     return checked_schedule(quotas, sources) if isinstance(quotas, Schedule) else checked_quotas(quotas, sources)
 
 
-def labelled_row(parameters: OrderParameters, by: MixBy, sources: int) -> int:
-    """Positions in which each lane has one label: by batches, that of a chunk."""
-    return parameters.lanes * (parameters.chunk if by == "batches" and sources > 1 else 1)
+def schedule_in_effect(schedule: Schedule, parameters: OrderParameters, by: MixBy) -> Schedule:
+    """The schedule with its knots where they take effect: at their positions, or by batches at whole rows of chunks.
+
+    Before order version 3, mixtures by samples use whole rows of lanes. Chunks bring the places of such a row up to a
+    row of chunks early or late.
+    """
+    return schedule if _acts_at_positions(parameters, by) else schedule.in_rows(_labelled_row(parameters, by))
+
+
+def _labelled_row(parameters: OrderParameters, by: MixBy) -> int:
+    """Positions in which each lane has one label: by batches, the label of a chunk."""
+    return parameters.lanes * (parameters.chunk if by == "batches" else 1)
+
+
+def _acts_at_positions(parameters: OrderParameters, by: MixBy) -> bool:
+    return by == "samples" and parameters.version >= SCHEDULED_VERSION
 
 
 def mixing_parameters(

@@ -12,7 +12,10 @@ ORDER_VERSION = 2
 """Version of the order arithmetic of new runs. Stands in states; another version gives another order."""
 
 ORDER_VERSIONS = (1, 2)
-"""All versions that runs can go on with."""
+"""All versions that runs can continue with."""
+
+SCHEDULED_VERSION = 3
+"""Version of new runs of mixtures scheduled by samples: as version 2, but a knot acts at its exact position."""
 
 _LIMIT = 1 << 62  # sums of two parameters still fit int64
 _MOST_SUBLANES = 32  # a batch mixes at most so many places of the data set
@@ -60,9 +63,10 @@ class OrderParameters:
     def __post_init__(self) -> None:
         for field in fields(self):
             require_positive(field.name, getattr(self, field.name))
-        if self.version not in ORDER_VERSIONS:
+        known = (*ORDER_VERSIONS, SCHEDULED_VERSION)
+        if self.version not in known:
             raise UsageError(
-                f"version must be one of {', '.join(map(str, ORDER_VERSIONS))}, got {self.version}",
+                f"version must be one of {', '.join(map(str, known))}, got {self.version}",
                 hint="leave it to its default, but for runs that go on",
             )
         if self.groups == 1:

@@ -34,16 +34,16 @@ class Knot(NamedTuple):
 
 
 class Era(NamedTuple):
-    """What lies between two knots, in rows of lanes.
+    """The positions between two knots.
 
     Attributes:
-        row: Its first row.
-        rows: How many it has.
+        position: The first of them, that of the knot.
+        rows: How many rows of lanes they fill, rounded up.
         begin: Quotas of the sources at its beginning.
         end: At its end; in between they are linear. They add up to as much.
     """
 
-    row: int
+    position: int
     rows: int
     begin: tuple[int, ...]
     end: tuple[int, ...]
@@ -97,28 +97,23 @@ class Schedule:
                 return tuple(a + (b - a) * along for a, b in zip(first.shares, then.shares, strict=True))
         return self.knots[-1].shares
 
-    def in_rows(self, row: int) -> list[Knot]:
-        """The knots where they take effect: at the beginning of the first whole row behind each.
-
-        Args:
-            row: Positions of a row.
-        """
-        return [knot._replace(position=-(-knot.position // row) * row) for knot in self.knots]
+    def in_rows(self, row: int) -> Schedule:
+        """The schedule with each knot at the first whole row of so many positions that begins at it or after it."""
+        return Schedule(tuple(knot._replace(position=-(-knot.position // row) * row) for knot in self.knots))
 
     def eras(self, row: int) -> Iterator[Era]:
-        """What lies between the knots, by where they take effect.
+        """The eras between the knots.
 
         Args:
-            row: Positions of a row.
+            row: Positions of a row of lanes.
 
         Raises:
             UsageError: A share that is too small.
         """
-        endless = Schedule((*self.knots, Knot(_LAST, self.knots[-1].shares)))
-        for first, then in pairwise(endless.in_rows(row)):
-            begin, end = first.position // row, then.position // row
-            if begin < end:
-                yield Era(begin, end - begin, *_quotas(first.shares, then.shares))
+        for first, then in pairwise((*self.knots, Knot(_LAST, self.knots[-1].shares))):
+            if first.position < then.position:
+                rows = -(-(then.position - first.position) // row)
+                yield Era(first.position, rows, *_quotas(first.shares, then.shares))
 
     def past(self, position: int) -> tuple[Knot, ...]:
         """The knots that what lies before a position depends on: a ramp depends on both."""

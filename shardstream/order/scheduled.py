@@ -10,8 +10,9 @@ docs/decisions/017-schedules.md has the proof.
 from __future__ import annotations
 
 from collections import OrderedDict, deque
+from collections.abc import Callable
 from functools import lru_cache
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,33 +25,50 @@ from shardstream.order.schedule import Era, Schedule
 _STRETCHES = 1024  # of constant shares, at least, that a ramp is made of; fewer where it has fewer rows
 _PRIMES = (2, 3, 5, 7, 11, 13, 17, 19, 23, 29, 31, 37)  # one a level: enough for 4,096 sources
 _TOGETHER = 8192  # lanes whose counts are made at once: what a tree has in them stays in a processor's cache
-_HELD = 4  # eras whose trees are kept
+_LIMIT = 1 << 62  # of units of an era
+_FINE_TOTAL = 1 << 16  # of quotas, where units are fine
+_HELD = 4  # eras whose trees and beginnings are kept
+
+Starts: TypeAlias = Callable[[int, Integers], Integers]
+"""From the position of a knot, and keys, to the place in the row of each key at which the era begins."""
 
 
 class ScheduledLabels:
-    """Endless rows of labels, one for each lane, whose sources come as a schedule wants them.
+    """Endless rows of labels, one per lane, whose sources follow a schedule.
 
     Args:
-        schedule: The shares of the sources.
-        seed: Of the run.
-        lanes: How many rows of labels there are.
-        row: Positions of a place of all lanes.
+        schedule: The shares of the sources, with knots where they take effect.
+        seed: Seed of the run.
+        lanes: Number of rows of labels.
+        row: Positions in which each lane has one place.
+        starts: Where eras begin in each row. Default ``None``: at the same place in all rows, since all knots of the
+            schedule are at whole rows of positions.
     """
 
-    def __init__(self, schedule: Schedule, seed: int, lanes: int, row: int) -> None:
+    def __init__(self, schedule: Schedule, seed: int, lanes: int, row: int, starts: Starts | None = None) -> None:
         self._eras = list(schedule.eras(row))
-        self._rows = np.array([era.row for era in self._eras], np.int64)
+        self._positions = np.array([era.position for era in self._eras], np.int64)
+        self._row, self._starts = row, starts
         self._sources = len(schedule.knots[0].shares)
         self._lanes = lanes
         self._phases = _Phases(seed, lanes, _shape(self._sources).depth)
         self._trees: OrderedDict[int, _Tree] = OrderedDict()
-        self._before: OrderedDict[int, tuple[NDArray[np.bool_], Integers]] = OrderedDict()
+        self._beginnings: OrderedDict[int, _Beginning] = OrderedDict()
 
-    def find(self, key: Integers, place: Integers) -> tuple[Integers, Integers]:
-        """The source at each place of the row of each key, and how many places of that source lie before it."""
+    def find(self, key: Integers, place: Integers, position: Integers | None = None) -> tuple[Integers, Integers]:
+        """The source at each place of the row of each key, and how many places of that source are before it.
+
+        Args:
+            key: Rows of labels, shape (n,).
+            place: Places in them, shape (n,).
+            position: Positions of the run at which these places come, shape (n,). Needed with ``starts``, and not used
+                without.
+        """
         if len(place) == 0:
             return np.zeros_like(place), place
-        era = np.searchsorted(self._rows, place, side="right") - 1
+        at = place * self._row if self._starts is None else position
+        assert at is not None, "with starts, positions say which era a place is in"
+        era = np.searchsorted(self._positions, at, side="right") - 1
         numbers = np.unique(era).tolist()
         if len(numbers) == 1:
             return self._in_era(numbers[0], key, place)
@@ -61,44 +79,77 @@ class ScheduledLabels:
         return source, before
 
     def _in_era(self, number: int, key: Integers, place: Integers) -> tuple[Integers, Integers]:
-        source, inside = self._tree(number).find(key, place - self._eras[number].row)
-        return source, inside + self._counts(number, key)[key, source]
+        begin = self._beginning(number, key)
+        source, inside = self._tree(number).find(key, place - begin.place[key])
+        return source, inside + begin.counts[key, source]
 
-    def counts(self, key: Integers, place: Integers) -> Integers:
-        """How many places of each source lie before a place of each row: (n, sources)."""
+    def counts(self, key: Integers, place: Integers, position: int | None = None) -> Integers:
+        """How many places of each source are before a place of each row: (n, sources).
+
+        Args:
+            key: Rows of labels, shape (n,).
+            place: Places in them, shape (n,).
+            position: The position of the run at which all rows are there. Needed with ``starts``, and not used without.
+        """
         found = np.zeros((self._sources, len(key)), np.int64)
-        for number, era in enumerate(self._eras):
-            inside = np.clip(place - era.row, 0, era.rows)
-            if not inside.any():
+        done = np.zeros_like(place)
+        for number, then in enumerate([*self._positions[1:].tolist(), None]):
+            if np.array_equal(done, place):
                 break
+            beyond = then is None or (position is not None and position <= then)
+            end = place if beyond else np.minimum(self._start(then, key), place)
             for first in range(0, len(key), _TOGETHER):
                 part = slice(first, first + _TOGETHER)
-                self._tree(number).count(key[part], inside[part], found[:, part])
+                self._tree(number).count(key[part], (end - done)[part], found[:, part])
+            done = end
         return found.T
 
-    def _counts(self, number: int, key: Integers) -> Integers:
-        """Of which, for the keys that are asked for, what lies before an era is filled in: (lanes, sources)."""
-        held = self._before.get(number)
-        if held is None:  # untouched pages cost no memory
-            held = np.zeros(self._lanes, np.bool_), np.zeros((self._lanes, self._sources), np.int64)
-            self._before[number] = held
-            while len(self._before) > _HELD:
-                self._before.popitem(last=False)
-        known, counts = held
-        if number and not known[key].all():
-            new = np.unique(key[~known[key]])
-            counts[new] = self.counts(new, np.full(len(new), self._eras[number].row))
-            known[new] = True
-        return counts
+    def _start(self, position: int, key: Integers) -> Integers:
+        """The place in the row of each key at which an era begins."""
+        return np.full_like(key, position // self._row) if self._starts is None else self._starts(position, key)
+
+    def _beginning(self, number: int, key: Integers) -> _Beginning:
+        """Where an era begins, filled in for these keys at least."""
+        found = self._beginnings.get(number)
+        if found is None:
+            found = self._beginnings[number] = _Beginning.unknown(self._lanes, self._sources)
+            while len(self._beginnings) > _HELD:
+                self._beginnings.popitem(last=False)
+        if number and not found.known[key].all():
+            position = self._eras[number].position
+            new = np.unique(key[~found.known[key]])
+            found.place[new] = self._start(position, new)
+            found.counts[new] = self.counts(new, found.place[new], position)
+            found.known[new] = True
+        return found
 
     def _tree(self, number: int) -> _Tree:
         tree = self._trees.get(number)
         if tree is None:
-            tree = self._trees[number] = _Tree(self._eras[number], self._phases)
+            tree = self._trees[number] = _Tree(self._eras[number], self._phases, fine=self._starts is not None)
         self._trees.move_to_end(number)
         while len(self._trees) > _HELD:
             self._trees.popitem(last=False)
         return tree
+
+
+class _Beginning(NamedTuple):
+    """Where an era begins in the rows of labels. Unknown rows are zeros, whose untouched pages use no memory.
+
+    Attributes:
+        known: Which rows are filled in, (lanes,).
+        place: The first place of the era in each row, (lanes,).
+        counts: How many places of each source are before it, (lanes, sources).
+    """
+
+    known: NDArray[np.bool_]
+    place: Integers
+    counts: Integers
+
+    @classmethod
+    def unknown(cls, lanes: int, sources: int) -> _Beginning:
+        """No row is filled in."""
+        return cls(np.zeros(lanes, np.bool_), np.zeros(lanes, np.int64), np.zeros((lanes, sources), np.int64))
 
 
 class _Phases:
@@ -194,21 +245,26 @@ class _Tree:
     Args:
         era: The era.
         phases: Of nodes and lanes.
+        fine: Whether units are as small as integers allow. Rounding down loses up to a unit per node and lane, and all
+            lanes lose alike.
     """
 
-    def __init__(self, era: Era, phases: _Phases) -> None:
+    def __init__(self, era: Era, phases: _Phases, *, fine: bool) -> None:
         self._leaves = np.flatnonzero(np.array(era.begin) + np.array(era.end))
         self._shape, self._phases = _shape(len(self._leaves)), phases
         self._constant = era.begin == era.end
         self._long = era.rows if self._constant else max(1, era.rows // _STRETCHES)  # rows of a stretch
         self._stretches = era.rows // self._long
-        self._unit = 2 * self._stretches * sum(era.begin)
-        if era.rows * self._unit >= 1 << 62:
+        total = sum(era.begin)
+        self._unit = 2 * self._stretches * total
+        if era.rows * self._unit >= _LIMIT:
             raise UsageError(
                 f"a ramp of {era.rows:,} rows of lanes is too long for these shares",
                 hint="use more lanes, shorter ramps, or shares of smaller denominators",
             )
-        sums = (np.concatenate(([0], np.cumsum(np.array(of)[self._leaves]))) for of in (era.begin, era.end))
+        scale = max(1, min(_FINE_TOTAL // total, (_LIMIT - 1) // (era.rows * self._unit))) if fine else 1
+        self._unit *= scale
+        sums = (np.concatenate(([0], np.cumsum(np.array(of)[self._leaves] * scale))) for of in (era.begin, era.end))
         self._begin, self._end = (of[self._shape.stop] - of[self._shape.first] for of in sums)
 
     def find(self, key: Integers, place: Integers) -> tuple[Integers, Integers]:

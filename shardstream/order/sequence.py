@@ -34,16 +34,17 @@ class Sequence:
         lane[ragged], offset[ragged] = self._in_ragged_row(positions[ragged])
         return lane, offset
 
-    def before(self, position: int) -> Integers:
-        """How many positions of each lane lie before a position of the epoch: int64 (Λ,)."""
-        lanes = np.arange(self._lanes.count)
+    def before(self, position: int, lane: Integers) -> Integers:
+        """How many positions of each lane lie before a position of the epoch, in [0, N]."""
         chunk, inside = divmod(min(position, self._body), self._chunk)
-        turn, lane = divmod(chunk, self._lanes.count)
-        found: Integers = turn * self._chunk + np.where(lanes < lane, self._chunk, np.where(lanes == lane, inside, 0))
+        turn, next_lane = divmod(chunk, self._lanes.count)
+        in_turn = np.where(lane < next_lane, self._chunk, np.where(lane == next_lane, inside, 0))
+        found: Integers = turn * self._chunk + in_turn
         if position > self._body:
-            begins = lanes * self._ragged // self._lanes.count
-            sizes = (lanes + 1) * self._ragged // self._lanes.count - begins
-            found[self._lanes.lane_of(lanes)] += np.clip(position - self._body - begins, 0, sizes)
+            span = self._lanes.span_of(lane)
+            begin = span * self._ragged // self._lanes.count
+            size = (span + 1) * self._ragged // self._lanes.count - begin
+            found += np.clip(position - self._body - begin, 0, size)
         return found
 
     def _in_body(self, positions: Integers) -> tuple[Integers, Integers]:

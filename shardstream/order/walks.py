@@ -7,7 +7,11 @@ the others by more than a sample, in however many epochs.
 
 from __future__ import annotations
 
-from shardstream.order.lanes import Integers, Lanes
+from functools import lru_cache
+
+from shardstream.order.lanes import Integers, Lanes, epoch_lanes
+from shardstream.order.parameters import OrderParameters
+from shardstream.order.sequence import Sequence
 
 
 class Walks:
@@ -29,6 +33,11 @@ class Walks:
         rounds = (walk - span + epoch) // self._spans
         return walk, self._lanes.begin(span) - self._lanes.begin(walk) + rounds * samples + offset
 
+    def span(self, epoch: int, walk: Integers) -> Integers:
+        """The span that each walk reads in an epoch."""
+        first, _, _ = self._group(walk)
+        return first + (walk - first + epoch) % self._spans
+
     def find(self, walk: Integers, place: Integers) -> tuple[Integers, Integers, Integers]:
         """Epoch, span and offset that each place on each walk stands for."""
         _, begin, samples = self._group(walk)
@@ -44,3 +53,29 @@ class Walks:
         first = span - span % self._spans
         begin = self._lanes.begin(first)
         return first, begin, self._lanes.begin(first + self._spans) - begin
+
+
+class WalkProgress:
+    """How far each walk has come at any position of a run.
+
+    Args:
+        samples: Positions of an epoch (E).
+        parameters: Λ, c, V, m, R₀, G and the version are used.
+        seed: Seed of the run.
+    """
+
+    def __init__(self, samples: int, parameters: OrderParameters, *, seed: int) -> None:
+        self._samples, self._chunk = samples, parameters.chunk
+        self._parameters, self._seed = parameters, seed
+        self._lanes = lru_cache(maxsize=2)(self._lanes_of_epoch)  # knots are asked for in order
+        self._walks = Walks(Lanes(samples, parameters), parameters.groups)
+
+    def places(self, position: int, walk: Integers) -> Integers:
+        """How many places of each walk come before a position of the run."""
+        epoch, inside = divmod(position, self._samples)
+        lanes, span = self._lanes(epoch), self._walks.span(epoch, walk)
+        offset = Sequence(lanes, self._chunk).before(inside, lanes.lane_of(span))
+        return self._walks.enter(epoch, span, offset)[1]
+
+    def _lanes_of_epoch(self, epoch: int) -> Lanes:
+        return epoch_lanes(self._samples, self._parameters, seed=self._seed, epoch=epoch)

@@ -12,7 +12,7 @@ from shardstream.dataset.costs import CostSpec, sized
 from shardstream.decode.plan import Output
 from shardstream.decode.usercall import UserCall
 from shardstream.errors import FieldError, UsageError, did_you_mean
-from shardstream.order import MixBy, PlaceRange, Schedule, Tail, as_fraction, labelled_row, quotas_of
+from shardstream.order import MixBy, PlaceRange, Schedule, Tail, as_fraction, quotas_of, schedule_in_effect
 from shardstream.sizes import plural
 from shardstream.stream.base import Stream
 from shardstream.stream.dataset import ShardDataset
@@ -198,9 +198,9 @@ class Mixture(Stream):
         content = self._content
         if content.schedule is None:
             return None
-        used = self._epochs.after_a_run(of_loader=self._assignment is not None).parameters
-        parameters = used or content.parameters(self._settings, self._rank(), 0)
-        knots = content.schedule.in_rows(labelled_row(parameters, content.by, len(content.parts)))
+        run = self._epochs.after_a_run(of_loader=self._assignment is not None)
+        parameters = run.parameters_of(content, self._settings, self._rank(), 0)
+        knots = schedule_in_effect(content.schedule, parameters, content.by).knots
         return [(one.position, dict(zip(self.names, map(float, one.shares), strict=True))) for one in knots]
 
     def seen(self, state: Mapping[str, Any] | None = None, *, exact: bool = False) -> dict[str, Seen]:

@@ -23,6 +23,9 @@ from shardstream.decode.plan import DecodePlan
 from shardstream.decode.usercall import names_behind
 from shardstream.errors import FieldError, UsageError
 from shardstream.order import (
+    ORDER_VERSION,
+    ORDER_VERSIONS,
+    SCHEDULED_VERSION,
     EpochOrder,
     MixBy,
     MixedOrder,
@@ -364,10 +367,28 @@ class Content:
             return self.samples
         return self.samples - self.samples % (parameters.lanes * parameters.chunk)
 
-    def parameters(self, settings: StreamOptions, rank: Rank, num_workers: int) -> OrderParameters:
+    @property
+    def order_version(self) -> int:
+        """The version of the order of new runs."""
+        return SCHEDULED_VERSION if self.schedule is not None and self.by == "samples" else ORDER_VERSION
+
+    @property
+    def order_versions(self) -> tuple[int, ...]:
+        """All versions of the order that runs can continue with."""
+        return tuple(sorted({*ORDER_VERSIONS, self.order_version}))
+
+    def parameters(
+        self, settings: StreamOptions, rank: Rank, num_workers: int, version: int | None = None
+    ) -> OrderParameters:
         """The default parameters of a run of this shape; for a mixture by batches, of any number of workers.
 
         That one has epochs of whole rows, and how many batches these have must be known before workers are.
+
+        Args:
+            settings: How it is streamed.
+            rank: Rank and number of ranks.
+            num_workers: DataLoader workers per rank.
+            version: Version of the order. Default ``None``: that of new runs.
 
         Raises:
             UsageError: There is nothing to fill an epoch with.
@@ -392,9 +413,11 @@ class Content:
                 what = "there are no samples to fill an epoch with"
                 raise UsageError(what, url=self.url, hint="widen split= and where=, or leave them out")
             samples = sources[0].positions if sources[0].draws is None else self.samples
-            return default_parameters(samples, shuffle=settings.shuffle, **shape)
-        totals = [source.positions for source in sources]
-        return mixing_parameters(totals, self.schedule or self.quotas, samples=self.samples, **shape)
+            found = default_parameters(samples, shuffle=settings.shuffle, **shape)
+        else:
+            totals = [source.positions for source in sources]
+            found = mixing_parameters(totals, self.schedule or self.quotas, samples=self.samples, **shape)
+        return replace(found, version=version or self.order_version)
 
     def order(self, settings: StreamOptions, epoch: int, parameters: OrderParameters) -> ContentOrder:
         """The order of an epoch; O(shards)."""

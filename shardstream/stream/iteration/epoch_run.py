@@ -17,6 +17,7 @@ from shardstream.order import (
     BLOCK,
     Stop,
     Tail,
+    plain_knots,
     sample_count,
     step_count,
     step_positions,
@@ -128,9 +129,7 @@ class EpochRun:
         tail, dealt = settings.effective_tail, rank.dealt
         if dealt is not None:
             settings = settings.dealt(dealt.unit)
-        parameters = resume_point.parameters or replace(
-            content.parameters(settings, rank, num_workers), version=resume_point.version
-        )
+        parameters = resume_point.parameters_of(content, settings, rank, num_workers)
         self.resume_point = replace(resume_point.skipping(settings.skip), parameters=parameters)
         self.rank = rank
         self.batch_size = settings.batch_size
@@ -339,6 +338,12 @@ class EpochRun:
         """What is made of each sample, see `recipe_of`."""
         return recipe_of(self._content, self._settings)
 
+    def state_where_it_began(self) -> dict[str, Any]:
+        """The state before the first step. It has the whole schedule, since workers do not know how far others are."""
+        schedule = self._content.schedule
+        whole = {} if schedule is None else {"schedule": plain_knots(schedule.knots)}
+        return self.state_at(self.resume_point) | whole
+
     def first_step(self, worker: int, num_workers: int) -> tuple[int, int]:
         """The step that worker ``worker`` goes on with after `ResumePoint.taken`, and how much of it was handed out."""
         unit = self.batch_size or BLOCK
@@ -487,7 +492,7 @@ class Cursor:
 
     def worker_state(self, batch_size: int | None) -> dict[str, Any]:
         """Where the iteration began, and how far this worker alone has come from there."""
-        return self.run.state_at(self.run.resume_point) | {
+        return self.run.state_where_it_began() | {
             "worker": self.worker,
             "num_workers": self.workers,
             "world_size": self.run.rank.world_size,

@@ -21,7 +21,7 @@ from torch.utils.data import get_worker_info
 
 from shardstream.dataset.shared import SharedRecord, SharedWords
 from shardstream.errors import UsageError
-from shardstream.order import ORDER_VERSION, OrderParameters, PlaceRange, ranges_of
+from shardstream.order import OrderParameters, PlaceRange, ranges_of
 from shardstream.stream.iteration.state import ResumePoint
 
 _MOST_WORKERS = 1024
@@ -149,12 +149,12 @@ class SharedEpochState:
         self.own()
         self._skips.write(resume_point.skips)
         self._words[_PINNED:_USED] = 0 if resume_point.parameters is None else astuple(resume_point.parameters)
-        self._words[_VERSION] = resume_point.version
+        self._words[_VERSION] = resume_point.version or 0
 
     @property
-    def version(self) -> int:
-        """The version of the order that a loaded state has brought, else that of new runs."""
-        return int(self._words[_VERSION]) or ORDER_VERSION
+    def version(self) -> int | None:
+        """The version of the order that a loaded state has brought; ``None``: that of new runs."""
+        return int(self._words[_VERSION]) or None
 
     @property
     def pinned(self) -> OrderParameters | None:

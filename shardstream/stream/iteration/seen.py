@@ -27,7 +27,7 @@ Integers = NDArray[np.int64]
 
 def samples_seen(content: Content, settings: StreamOptions, rank: Rank, point: ResumePoint) -> Integers:
     """How many samples of each source of a mixture lie before a point of a run: int64 (sources,)."""
-    parameters = point.parameters or content.parameters(settings, rank, 0)
+    parameters = point.parameters_of(content, settings, rank, 0)
     samples = content.dealt_samples(parameters)
 
     def before(place: Place) -> Integers:
@@ -52,7 +52,7 @@ def tokens_seen(content: Content, settings: StreamOptions, rank: Rank, point: Re
     Raises:
         DataError, StorageError: That cannot be read.
     """
-    parameters = point.parameters or content.parameters(settings, rank, 0)
+    parameters = point.parameters_of(content, settings, rank, 0)
     found = [_Uses(part.source) if has_bins(part.source) else None for part in content.parts]
     epoch, order = -1, None
     for number, positions in _positions_seen(point, content.dealt_samples(parameters)):

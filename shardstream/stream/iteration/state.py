@@ -6,17 +6,21 @@ import reprlib
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import astuple, dataclass, fields, replace
+from fractions import Fraction
 from itertools import chain, zip_longest
 from typing import Any
+
+import numpy as np
 
 from shardstream.errors import UsageError
 from shardstream.order import (
     BLOCK,
-    ORDER_VERSION,
-    ORDER_VERSIONS,
+    SCHEDULED_VERSION,
+    Knot,
     OrderParameters,
     PlaceRange,
     Remaining,
+    Schedule,
     Stop,
     joined_ranges,
     plain_knots,
@@ -25,6 +29,7 @@ from shardstream.order import (
     uncovered,
 )
 from shardstream.stream.iteration.content import Content
+from shardstream.stream.iteration.ranks import Rank
 from shardstream.stream.iteration.settings import StreamOptions
 
 _PARAMETERS = tuple(field.name for field in fields(OrderParameters) if field.name != "version")
@@ -47,8 +52,8 @@ class ResumePoint:
         epoch: The epoch.
         position: Everything before it was handed out.
         stops: What was handed out beyond it.
-        parameters: The order's parameters; ``None`` for those of the run's own shape, of this version of the order:
-        version: That of ``parameters``, where there are any.
+        parameters: The order's parameters; ``None`` for those of the run's own shape.
+        version: The version of the order, that of ``parameters`` if there are any; ``None`` for that of new runs.
         taken: Of a worker's state: positions of its own stream that were handed out from there on.
         skips: What the run leaves out, of this epoch and others.
     """
@@ -58,7 +63,7 @@ class ResumePoint:
     stops: tuple[Stop, ...] = ()
     parameters: OrderParameters | None = None
     taken: int = 0
-    version: int = ORDER_VERSION
+    version: int | None = None
     skips: tuple[PlaceRange, ...] = ()
 
     def as_json(self) -> list[Any]:
@@ -83,6 +88,14 @@ class ResumePoint:
     def at_beginning_of(self, epoch: int) -> ResumePoint:
         """All of an epoch, of the same run."""
         return replace(self, epoch=epoch, position=0, stops=(), taken=0)
+
+    def parameters_of(self, content: Content, settings: StreamOptions, rank: Rank, num_workers: int) -> OrderParameters:
+        """The order's parameters, or those that a run of this shape gives it."""
+        return self.parameters or content.parameters(settings, rank, num_workers, self.version)
+
+    def order_version(self, content: Content) -> int:
+        """The version of the order of this content."""
+        return (self.version if self.parameters is None else self.parameters.version) or content.order_version
 
     def skipping(self, ranges: Sequence[PlaceRange]) -> ResumePoint:
         """The same of a run that leaves out these, too."""
@@ -145,7 +158,7 @@ def reading() -> Iterator[None]:
 def make_state(content: Content, settings: StreamOptions, resume_point: ResumePoint) -> dict[str, Any]:
     """The state that says: go on there. JSON-able, and nothing in it is shared with anything alive."""
     state = {
-        "order_version": resume_point.version if resume_point.parameters is None else resume_point.parameters.version,
+        "order_version": resume_point.order_version(content),
         "fingerprint": content.fingerprint,
         "data": content.data,
         "versions": list(content.versions),
@@ -171,8 +184,29 @@ def moving_entries(content: Content, resume_point: ResumePoint) -> dict[str, Any
     return found
 
 
-def _reached(resume_point: ResumePoint, content: Content) -> int:
-    """A position of the run behind all that was handed out, by the clock of a schedule: lanes run ahead by a chunk."""
+def _reached(resume_point: ResumePoint, content: Content, of_worker: Mapping[str, Any] | None = None) -> int:
+    """The position of the run up to which a schedule must stay as it was.
+
+    Args:
+        resume_point: Where the run continues.
+        content: What is streamed.
+        of_worker: The state of one worker, if it is one: its iteration began at ``resume_point``.
+    """
+    if resume_point.order_version(content) < SCHEDULED_VERSION:
+        return _reached_by_lanes(resume_point, content)
+    left = resume_point.left_of(content.samples)
+    reached = left.reached
+    if of_worker is not None and resume_point.taken:
+        steps = -(-resume_point.taken // (of_worker["batch_size"] or BLOCK))
+        row = of_worker["world_size"] * (of_worker["batch_size"] or BLOCK)
+        beyond = left.start + (of_worker["worker"] + max(of_worker["num_workers"], 1) * (steps - 1) + 1) * row
+        last = left.positions(np.array([min(beyond, left.samples) - 1]))
+        reached = max(reached, int(last[0]) + 1)
+    return resume_point.epoch * content.samples + reached
+
+
+def _reached_by_lanes(resume_point: ResumePoint, content: Content) -> int:
+    """The same where knots act at whole rows: lanes run ahead of the position by a chunk."""
     beyond = sum(stop.world_size * len(stop.taken) * (max(stop.taken) + BLOCK) for stop in resume_point.stops)
     reached = resume_point.epoch * content.samples + resume_point.position + beyond
     if resume_point.parameters is None:
@@ -220,13 +254,14 @@ def parse_state(state: Any, content: Content, settings: StreamOptions) -> Resume
     missing = [name for name in ("order_version", "fingerprint", "epoch", "position", "seed") if name not in state]
     if missing:
         raise UsageError(f"not the state of a data set: it has no {missing[0]!r}", hint=_CHECK)
-    _check_version(state)
+    _check_version(state, content)
     with reading():
         resume_point = begin_of(state)
     _check_identity(state, content, settings)
     if content.schedule is not None:
         with reading():
-            _check_schedule(state, content, _reached(resume_point, content))
+            of_worker = state if "worker" in state else None
+            _check_schedule(state, content, _reached(resume_point, content, of_worker))
     if resume_point.position and resume_point.parameters is None:
         raise UsageError("the state has a position, but not the parameters of its order", hint=_CHECK)
     with reading():
@@ -314,9 +349,9 @@ def _check_to_come(
         )
 
 
-def _check_version(state: Mapping[str, Any]) -> None:
-    if type(state["order_version"]) is not int or state["order_version"] not in ORDER_VERSIONS:
-        known = " and ".join(map(str, ORDER_VERSIONS))
+def _check_version(state: Mapping[str, Any], content: Content) -> None:
+    if type(state["order_version"]) is not int or state["order_version"] not in content.order_versions:
+        known = " and ".join(map(str, content.order_versions))
         raise UsageError(
             f"the state is of order version {_shown(state['order_version'])}, known here are versions {known}",
             hint="go on with the version of shardstream that saved it",
@@ -352,11 +387,8 @@ def _check_schedule(state: Mapping[str, Any], content: Content, reached: int) ->
     """Refuse another past; what comes behind it may change, and sources that had no share yet may have joined."""
     assert content.schedule is not None
     joined = [0] * (len(content.parts) - (content.sources_of(state["fingerprint"]) or 0))
-    there = [
-        [integer("a knot", at), [integer("a weight", one) for one in weights] + joined]
-        for at, weights in state["schedule"]
-    ]
-    here = plain_knots(content.schedule.past(reached))
+    knots = [_knot_of(at, [*weights, *joined]) for at, weights in state["schedule"]]
+    there, here = (plain_knots(one.past(reached)) for one in (Schedule(tuple(knots)), content.schedule))
     if there != here:
         differ = next(pair for pair in zip_longest(there, here) if pair[0] != pair[1])
         raise UsageError(
@@ -365,6 +397,11 @@ def _check_schedule(state: Mapping[str, Any], content: Content, reached: int) ->
             url=content.url,
             hint="what has passed stays as it was, and so does a ramp that is under way: change what comes behind it",
         )
+
+
+def _knot_of(position: object, weights: Sequence[object]) -> Knot:
+    whole = [integer("a weight", one) for one in weights]
+    return Knot(integer("a knot", position), tuple(Fraction(one, sum(whole)) for one in whole))
 
 
 def _told(knot: list[Any] | None) -> str:
