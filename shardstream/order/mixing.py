@@ -193,9 +193,9 @@ class MixedOrder:
         """The row of scheduled labels of each walk: neighbors in the order of consumption compensate each other."""
         return self._labelled.lane_of(walk)
 
-    def _starts(self, position: int, key: Integers) -> Integers:
-        """The place that the walk of each key has reached at a position of the run."""
-        return self._progress.places(position, self._labelled.span_of(key))
+    def _starts(self, key: Integers) -> Callable[[int], Integers]:
+        """See `Starts`: an era begins at the place that a walk has reached at the position of the knot."""
+        return self._progress.of(self._labelled.span_of(key))
 
     def _labelled_by_samples(self, walk: Integers, place: Integers, positions: Integers) -> tuple[Integers, Integers]:
         if isinstance(self._labels, ScheduledLabels):

@@ -29,8 +29,8 @@ _LIMIT = 1 << 62  # of units of an era
 _FINE_TOTAL = 1 << 16  # of quotas, where units are fine
 _HELD = 4  # eras whose trees and beginnings are kept
 
-Starts: TypeAlias = Callable[[int, Integers], Integers]
-"""From the position of a knot, and keys, to the place in the row of each key at which the era begins."""
+Starts: TypeAlias = Callable[[Integers], Callable[[int], Integers]]
+"""From keys to a function, from the position of a knot to the place in the row of each key where the era begins."""
 
 
 class ScheduledLabels:
@@ -92,21 +92,22 @@ class ScheduledLabels:
             position: The position of the run at which all rows are there. Needed with ``starts``, and not used without.
         """
         found = np.zeros((self._sources, len(key)), np.int64)
-        done = np.zeros_like(place)
+        start, done = self._start_of(key), np.zeros_like(place)
         for number, then in enumerate([*self._positions[1:].tolist(), None]):
             if np.array_equal(done, place):
                 break
             beyond = then is None or (position is not None and position <= then)
-            end = place if beyond else np.minimum(self._start(then, key), place)
+            end = place if beyond else np.minimum(start(then), place)
             for first in range(0, len(key), _TOGETHER):
                 part = slice(first, first + _TOGETHER)
                 self._tree(number).count(key[part], (end - done)[part], found[:, part])
             done = end
         return found.T
 
-    def _start(self, position: int, key: Integers) -> Integers:
-        """The place in the row of each key at which an era begins."""
-        return np.full_like(key, position // self._row) if self._starts is None else self._starts(position, key)
+    def _start_of(self, key: Integers) -> Callable[[int], Integers]:
+        if self._starts is not None:
+            return self._starts(key)
+        return lambda position: np.full_like(key, position // self._row)
 
     def _beginning(self, number: int, key: Integers) -> _Beginning:
         """Where an era begins, filled in for these keys at least."""
@@ -118,7 +119,7 @@ class ScheduledLabels:
         if number and not found.known[key].all():
             position = self._eras[number].position
             new = np.unique(key[~found.known[key]])
-            found.place[new] = self._start(position, new)
+            found.place[new] = self._start_of(new)(position)
             found.counts[new] = self.counts(new, found.place[new], position)
             found.known[new] = True
         return found

@@ -36,10 +36,8 @@ class Sequence:
 
     def before(self, position: int, lane: Integers) -> Integers:
         """How many positions of each lane lie before a position of the epoch, in [0, N]."""
-        chunk, inside = divmod(min(position, self._body), self._chunk)
-        turn, next_lane = divmod(chunk, self._lanes.count)
-        in_turn = np.where(lane < next_lane, self._chunk, np.where(lane == next_lane, inside, 0))
-        found: Integers = turn * self._chunk + in_turn
+        turn, inside = divmod(min(position, self._body), self._chunk * self._lanes.count)
+        found: Integers = turn * self._chunk + np.clip(inside - lane * self._chunk, 0, self._chunk)
         if position > self._body:
             span = self._lanes.span_of(lane)
             begin = span * self._ragged // self._lanes.count

@@ -7,6 +7,7 @@ the others by more than a sample, in however many epochs.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import lru_cache
 
 from shardstream.order.lanes import Integers, Lanes, epoch_lanes
@@ -70,12 +71,20 @@ class WalkProgress:
         self._lanes = lru_cache(maxsize=2)(self._lanes_of_epoch)  # knots are asked for in order
         self._walks = Walks(Lanes(samples, parameters), parameters.groups)
 
-    def places(self, position: int, walk: Integers) -> Integers:
-        """How many places of each walk come before a position of the run."""
-        epoch, inside = divmod(position, self._samples)
-        lanes, span = self._lanes(epoch), self._walks.span(epoch, walk)
-        offset = Sequence(lanes, self._chunk).before(inside, lanes.lane_of(span))
-        return self._walks.enter(epoch, span, offset)[1]
+    def of(self, walk: Integers) -> Callable[[int], Integers]:
+        """The function from a position of the run to how many places of each of these walks come before it."""
+
+        @lru_cache(maxsize=1)
+        def entered(epoch: int) -> tuple[Sequence, Integers, Integers]:
+            lanes, span = self._lanes(epoch), self._walks.span(epoch, walk)
+            return Sequence(lanes, self._chunk), lanes.lane_of(span), self._walks.enter(epoch, span, span * 0)[1]
+
+        def places(position: int) -> Integers:
+            epoch, inside = divmod(position, self._samples)
+            sequence, lane, begin = entered(epoch)
+            return begin + sequence.before(inside, lane)
+
+        return places
 
     def _lanes_of_epoch(self, epoch: int) -> Lanes:
         return epoch_lanes(self._samples, self._parameters, seed=self._seed, epoch=epoch)

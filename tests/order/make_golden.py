@@ -2,7 +2,7 @@
 
 For each version of the order, ``golden_v1.json`` has epochs, and ``golden_mixtures_v1.json`` epochs of mixtures;
 ``golden_splits_v1.json`` has the parts of splits, which all versions share, and ``golden_weights_v2.json`` epochs of
-draws by weight, of version 2.
+draws by weight, of version 2. ``golden_schedules_v2.json`` and ``golden_schedules_v3.json`` have mixtures by schedule.
 
 ``python -m tests.order.make_golden`` from the root of the repository. A case once named stays as it is: users' runs
 resume by it. New cases get new names; a new order gets a new version and a new file.
@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from .reference import Epoch, Mixture, MixturePosition, Position, Shape, split, split_by_shards
+from .reference_schedules import ScheduledMixture
 from .reference_weights import weighted_epoch
 
 VERSIONS = (1, 2)
@@ -26,6 +27,7 @@ PATHS = {version: Path(__file__).with_name(f"golden_v{version}.json") for versio
 MIXTURES_PATHS = {version: Path(__file__).with_name(f"golden_mixtures_v{version}.json") for version in VERSIONS}
 WEIGHTS_PATH = Path(__file__).with_name("golden_weights_v2.json")
 SPLITS_PATH = Path(__file__).with_name("golden_splits_v1.json")
+SCHEDULES_PATHS = {version: Path(__file__).with_name(f"golden_schedules_v{version}.json") for version in (2, 3)}
 
 Case = dict[str, Any]
 Make = Callable[[int], Case]  # from the version of the order
@@ -256,6 +258,35 @@ WEIGHTS: dict[str, Callable[[], Case]] = {
 }  # fmt: skip
 
 
+def _scheduled(
+    counts: list[list[int]], knots: list[list[Any]], samples: int, *, seed: int, epoch: int, shape: Shape
+) -> Make:
+    def make(version: int) -> Case:
+        of_version = replace(shape, version=version)
+        run: Case = {"knots": knots, "samples": samples, "seed": seed}
+        found = ScheduledMixture(counts, **run, shape=of_version, epochs=epoch + 1).epochs[epoch]
+        return {
+            "counts": counts, **run, "epoch": epoch, "shape": _stored(of_version),
+            "sources": [source for source, _, _ in found], "shards": [shard for _, shard, _ in found],
+            "rows": [row for _, _, row in found],
+        }  # fmt: skip
+
+    return make
+
+
+_THREE = [[40, 0, 61], [33, 50], [70]]
+_JUMPS = [[0, [1, 0, 1]], [37, [1, 0, 1]], [37, [0, 1, 1]], [150, [0, 1, 1]], [150, [1, 0, 0]]]
+_RAMPS = [[0, [3, 1, 0]], [90, [1, 1, 1]], [90, [0, 2, 1]], [201, ["0.125", 1, 2]], [333, [7, 0, 1]]]
+
+SCHEDULES: dict[str, Make] = {
+    "jumps": _scheduled(_THREE, _JUMPS, 203, seed=1, epoch=0, shape=Shape(8, 3, 5, 2, 2, 2)),
+    "jumps-in-a-later-epoch": _scheduled(_THREE, _JUMPS, 67, seed=2, epoch=2, shape=Shape(8, 3, 5, 2, 2, 2)),
+    "ramps": _scheduled(_THREE, _RAMPS, 400, seed=3, epoch=0, shape=Shape(4, 8, 5)),
+    "ramps-of-groups": _scheduled(_THREE, _RAMPS, 131, seed=4, epoch=2, shape=Shape(16, 2, 3, 2, 2, 4, 2)),
+    "one-source": _scheduled([[30, 13]], [[0, [1]]], 50, seed=5, epoch=1, shape=Shape(5, 2, 3)),
+}  # fmt: skip
+
+
 def made_by(makers: dict[str, Make], version: int) -> dict[str, Callable[[], Case]]:
     """The same for one version."""
     return {name: partial(make, version) for name, make in makers.items()}
@@ -264,6 +295,7 @@ def made_by(makers: dict[str, Make], version: int) -> dict[str, Callable[[], Cas
 FILES: dict[Path, dict[str, Callable[[], Case]]] = {
     **{path: made_by(CASES, version) for version, path in PATHS.items()},
     **{path: made_by(MIXTURES, version) for version, path in MIXTURES_PATHS.items()},
+    **{path: made_by(SCHEDULES, version) for version, path in SCHEDULES_PATHS.items()},
     SPLITS_PATH: SPLITS,
     WEIGHTS_PATH: WEIGHTS,
 }

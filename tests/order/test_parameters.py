@@ -206,8 +206,8 @@ def test_parameters_out_of_range(name, value):
 
 
 def test_an_unknown_version_is_refused():
-    with pytest.raises(UsageError, match="version must be one of 1, 2, got 3"):
-        OrderParameters(1, 1, 1, version=3)
+    with pytest.raises(UsageError, match="version must be one of 1, 2, 3, got 4"):
+        OrderParameters(1, 1, 1, version=4)
 
 
 def test_groups_must_fit():

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import math
+from dataclasses import asdict, replace
 from fractions import Fraction
-from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -13,12 +12,14 @@ import xxhash
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from shardstream import rng
 from shardstream.errors import UsageError
-from shardstream.order import MixedOrder, OrderParameters, Schedule, plain_knots
+from shardstream.order import SCHEDULED_VERSION, MixedOrder, OrderParameters, Schedule, plain_knots
 from shardstream.order.scheduled import ScheduledLabels
 
 from ..examples import at_most
+from . import make_golden
+from .reference import Shape
+from .reference_schedules import ScheduledMixture, labels_by_rows
 
 
 def schedules(most: int = 6, *, span: int = 3000) -> st.SearchStrategy[Schedule]:
@@ -35,7 +36,7 @@ def schedules(most: int = 6, *, span: int = 3000) -> st.SearchStrategy[Schedule]
 
 def labels(schedule: Schedule, lanes: int, places: int, row: int, seed: int = 7) -> tuple[Any, Any, ScheduledLabels]:
     """Sources and numbers of the first places of all lanes, (lanes, places) each."""
-    made = ScheduledLabels(schedule, seed, lanes, row)
+    made = ScheduledLabels(schedule.in_rows(row), seed, lanes, row)
     key, place = np.repeat(np.arange(lanes), places), np.tile(np.arange(places), lanes)
     source, before = made.find(key, place)
     return source.reshape(lanes, places), before.reshape(lanes, places), made
@@ -64,7 +65,7 @@ def test_any_place_is_found_by_itself(schedule: Schedule, lanes: int, data: st.D
     source, before, _ = labels(schedule, lanes, places, lanes)
     lane = np.array(data.draw(st.lists(st.integers(0, lanes - 1), min_size=1, max_size=20)))
     place = np.array(data.draw(st.lists(st.integers(0, places - 1), min_size=len(lane), max_size=len(lane))))
-    found = ScheduledLabels(schedule, 7, lanes, lanes).find(lane, place)
+    found = ScheduledLabels(schedule.in_rows(lanes), 7, lanes, lanes).find(lane, place)
     assert found[0].tolist() == source[lane, place].tolist()
     assert found[1].tolist() == before[lane, place].tolist()
 
@@ -84,66 +85,6 @@ def test_what_comes_behind_a_position_changes_nothing_before_it(schedule: Schedu
             assert one.tolist() == then.tolist()
 
 
-class EraByThePage:
-    """Between two knots, as docs/order.md has it, one item after another."""
-
-    def __init__(self, begin: Any, end: Any, rows: int, lanes: int, seed: int) -> None:
-        total = math.lcm(*(share.denominator for share in (*begin, *end)))
-        self.a, self.b = ([int(share * total) for share in shares] for shares in (begin, end))
-        self.h = rows if self.a == self.b else max(1, rows // 1024)
-        self.n = rows // self.h
-        self.unit = 2 * self.n * total
-        self.lanes, self.seed = lanes, seed
-
-    def amount(self, of: list[int], k: int) -> int:
-        a, b = sum(self.a[one] for one in of), sum(self.b[one] for one in of)
-        return self.h * (a * (2 * self.n * k - k * k) + b * k * k)
-
-    def share(self, of: list[int], k: int) -> int:
-        a, b = sum(self.a[one] for one in of), sum(self.b[one] for one in of)
-        return a * max(2 * (self.n - k) - 1, 0) + b * min(2 * k + 1, 2 * self.n)
-
-    def left(self, of: list[int], part: list[int], name: int, lane: int, m: int) -> int:
-        k = max(k for k in range(self.n + 1) if self.amount(of, k) <= m * self.unit)
-        k -= self.share(of, k) == 0
-        r, t = divmod(m * self.unit - self.amount(of, k), self.share(of, k))
-        prime, x, y, rest = (2, 3, 5, 7)[name.bit_length() - 1], 0, 1, lane
-        while y < self.lanes:
-            rest, digit = divmod(rest, prime)
-            x, y = x * prime + digit, y * prime
-        z = int(rng.words(1, seed=self.seed, domain=rng.Domain.SCHEDULE, a=name)[0]) // 2
-        phase = ((2 * x + 1) * self.unit // (2 * y) + z % self.unit) % self.unit
-        own = self.amount(part, k) + r * self.share(part, k) + t * self.share(part, k) // self.share(of, k)
-        return (own + phase) // self.unit
-
-    def find(self, lane: int, place: int) -> tuple[int, int]:
-        of, name, m = [one for one in range(len(self.a)) if self.a[one] + self.b[one]], 1, place
-        while len(of) > 1:
-            halves = of[: (len(of) + 1) // 2], of[(len(of) + 1) // 2 :]
-            now, after = (self.left(of, halves[0], name, lane, items) for items in (m, m + 1))
-            side = int(after == now)
-            of, name, m = halves[side], 2 * name + side, m - now if side else now
-        return of[0], m
-
-
-def by_the_page(schedule: Schedule, lanes: int, places: int, seed: int) -> list[list[tuple[int, int]]]:
-    """Source and number of each place of each lane."""
-    done = np.zeros((lanes, len(schedule.knots[0].shares)), int)
-    found: list[list[tuple[int, int]]] = [[] for _ in range(lanes)]
-    for (first, begin), (then, end) in pairwise([*schedule.knots, (1 << 43, schedule.knots[-1].shares)]):
-        start, stop = -(-first // lanes), -(-then // lanes)
-        if start >= min(stop, places):
-            continue
-        era = EraByThePage(begin, end, stop - start, lanes, seed)
-        for lane in range(lanes):
-            before = done[lane].copy()
-            for place in range(min(stop, places) - start):
-                source, number = era.find(lane, place)
-                found[lane].append((source, int(before[source]) + number))
-                done[lane, source] += 1
-    return found
-
-
 @given(schedules(5, span=60), st.sampled_from([1, 3, 5]), st.integers(0, 3))
 @example(Schedule.of([(0, (0, 0, 0, 1, 1)), (1, (0, 0, 1, 0, 0))]), 1, 1)  # a ramp of one place
 @at_most(25)
@@ -151,7 +92,7 @@ def test_the_page_says_what_is_done(schedule: Schedule, lanes: int, seed: int) -
     places = 80 // lanes
     source, before, _ = labels(schedule, lanes, places, lanes, seed)
     done = [list(zip(*lane, strict=True)) for lane in zip(source.tolist(), before.tolist(), strict=True)]
-    assert done == by_the_page(schedule, lanes, places, seed)
+    assert done == labels_by_rows(list(schedule.knots), lanes, places, seed)
 
 
 def ideal(schedule: Schedule, lanes: int, places: int) -> Any:
@@ -179,29 +120,149 @@ def test_no_lane_is_far_from_what_a_source_is_due(schedule: Schedule, lanes: int
 def test_a_source_without_a_share_does_not_come(schedule: Schedule, lanes: int) -> None:
     places = 3500 // lanes + 5
     source, _, _ = labels(schedule, lanes, places, lanes)
-    for era in schedule.eras(lanes):
+    for era in schedule.in_rows(lanes).eras(lanes):
+        row = era.position // lanes
         for number, (begin, end) in enumerate(zip(era.begin, era.end, strict=True)):
             if not begin and not end:
-                assert not (source[:, era.row : era.row + era.rows] == number).any()
+                assert not (source[:, row : row + era.rows] == number).any()
 
 
-@pytest.mark.one_in(5)
-@pytest.mark.parametrize("sources", [2, 4, 9])
-@pytest.mark.parametrize(("lanes", "chunk"), [(64, 1), (256, 4), (2048, 1), (2048, 8)])
-def test_shares_over_any_hundred_thousand_positions(sources: int, lanes: int, chunk: int) -> None:
-    draws, window, positions = np.random.default_rng(sources), 100_000, 500_000
-    knots = [(at, draws.integers(10, 100, sources).tolist()) for at in (0, 0, 2_000_000, 2_000_000)]
-    schedule = Schedule.of(knots)
-    places = positions // lanes // chunk * chunk
-    source, _, _ = labels(schedule, lanes, places, lanes)
-    order = source.reshape(lanes, places // chunk, chunk).transpose(1, 0, 2).reshape(-1)
-    clock = np.broadcast_to(np.arange(places) * lanes, (lanes, places))
-    clock = clock.reshape(lanes, places // chunk, chunk).transpose(1, 0, 2).reshape(-1)
-    first, last = (np.array([float(one) for one in schedule.shares_at(at)]) for at in (0, 1_999_999))
-    for number in range(sources):
-        due = first[number] + (last[number] - first[number]) * (clock + lanes / 2) / 2_000_000
-        off = np.concatenate(([0], np.cumsum((order == number) - due)))
-        assert np.abs(off[window:] - off[:-window]).max() <= 0.001 * window
+def sources_of(
+    schedule: Schedule, samples: int, epochs: int, parameters: OrderParameters, seed: int = 5, size: int = 60_000
+) -> Any:
+    """The source of each position of so many epochs, with sources of equal size."""
+    counts = [np.array([size])] * len(schedule.knots[0].shares)
+    run: dict[str, Any] = {"quotas": schedule, "samples": samples, "seed": seed, "parameters": parameters}
+    orders = (MixedOrder(counts, epoch=epoch, **run) for epoch in range(epochs))
+    return np.concatenate([order.locate(np.arange(samples))[0] for order in orders])
+
+
+def due_of(schedule: Schedule, number: int, positions: int) -> tuple[Any, Any]:
+    """The share of a source at each position, and how much it changes there per position."""
+    end = max(positions, schedule.knots[-1].position + 1)
+    at = np.array([*(knot.position for knot in schedule.knots), end])
+    shares = np.array([float(knot.shares[number]) for knot in (*schedule.knots, schedule.knots[-1])])
+    knot = np.searchsorted(at, np.arange(positions), side="right") - 1
+    slope = np.diff(shares)[knot] / np.diff(at)[knot]
+    return shares[knot] + slope * (np.arange(positions) - at[knot]), np.abs(slope)
+
+
+@pytest.mark.one_in(3)
+@pytest.mark.parametrize(
+    ("ranks", "groups", "chunk", "weights"),
+    [
+        (1, 1, 1, (2, 1, 2)),
+        (1, 1, 32, (1, 1)),
+        (2, 2, 8, (3, 1, 2, 2)),
+        (4, 4, 4, (1, 2)),
+        (8, 1, 8, (2, 1, 2)),
+        (8, 2, 32, (1, 1, 1, 1)),
+        (8, 4, 2, (5, 2, 1, 1, 1, 1, 1, 1, 1)),
+    ],
+)
+def test_knots_act_at_their_positions(ranks: int, groups: int, chunk: int, weights: tuple[int, ...]) -> None:
+    """Shares by position: over epochs that are no multiple of a row, and within 0.1 % over any 100,000 positions."""
+    lanes, samples, window = ranks * 256, 121_003, 100_000
+    parameters = OrderParameters(lanes, chunk, 128, 8, 32, ranks, groups, version=SCHEDULED_VERSION)
+    first, last = (0, *weights[1:]), (*weights[1:], 0)
+    knots = [(0, first), (57_001, first), (57_001, last), (130_002, last), (130_002, weights), (250_000, weights)]
+    schedule = Schedule.of([*knots, (340_001, first)])
+    source = sources_of(schedule, samples, 3, parameters)
+    assert source[:57_001].min() > 0
+    assert source[57_001:130_002].max() < len(weights) - 1
+    assert set(source[130_002:130_502]) == set(range(len(weights)))
+    for number in range(len(weights)):
+        due, slope = due_of(schedule, number, len(source))
+        off = np.concatenate(([0], np.cumsum((source == number) - due)))
+        sloping = np.concatenate(([0], np.cumsum(slope > 0)))
+        change = slope.max() * min(lanes * chunk, 90_001) * (sloping[window:] > sloping[:-window])
+        assert (np.abs(off[window:] - off[:-window]) / window <= 0.001 + change / 4).all()
+
+
+@given(schedules(4, span=200), st.integers(0, 3), st.integers(20, 90), st.data())
+@at_most(25)
+def test_an_order_is_that_of_the_page(schedule: Schedule, seed: int, samples: int, data: st.DataObject) -> None:
+    """Sources, shards and rows, in both versions; and how many samples of each source come before a position."""
+    shape = data.draw(
+        st.builds(
+            Shape,
+            lanes=st.just(4),
+            chunk=st.integers(1, 4),
+            window=st.just(3),
+            virtual=st.just(1),
+            sublanes=st.integers(1, 2).map(lambda half: 2 // half),
+            ranks=st.sampled_from([2, 4]),
+            groups=st.integers(1, 2),
+            version=st.sampled_from([2, SCHEDULED_VERSION]),
+        ).map(lambda one: replace(one, lanes=one.ranks * one.sublanes))
+    )
+    counts = [[30, 11], [9], [50], [17, 0, 8]][: len(schedule.knots[0].shares)]
+    run: dict[str, Any] = {"samples": samples, "seed": seed}
+    slow = ScheduledMixture(counts, knots=[list(knot) for knot in schedule.knots], shape=shape, epochs=3, **run)
+    seen = np.zeros(len(counts), int)
+    arrays = [np.array(one, np.int64) for one in counts]
+    for epoch, expected in enumerate(slow.epochs):
+        parameters = OrderParameters(**asdict(shape))
+        order = MixedOrder(arrays, quotas=schedule, epoch=epoch, parameters=parameters, **run)
+        some = data.draw(st.lists(st.integers(0, samples - 1), max_size=3))
+        assert [tuple(map(int, one)) for one in zip(*order.locate(np.array(some, np.int64)), strict=True)] == [
+            expected[position] for position in some
+        ]
+        assert list(zip(*(one.tolist() for one in order.locate(np.arange(samples))), strict=True)) == expected
+        assert order.before(samples // 3).tolist() == (seen + _counted(expected[: samples // 3], seen)).tolist()
+        seen += _counted(expected, seen)
+
+
+def _counted(samples: list[tuple[int, int, int]], like: Any) -> Any:
+    return np.bincount([source for source, _, _ in samples], minlength=len(like))
+
+
+@given(schedules(), st.integers(1, 8), st.integers(0, 3000), st.integers(400, 4000))
+@at_most(40)
+def test_the_future_changes_nothing_before_a_position(
+    schedule: Schedule, chunk: int, position: int, samples: int
+) -> None:
+    passed = schedule.past(position)
+    last = passed[-1] if passed else schedule.knots[0]
+    begin, weights = max(last.position, position), [1] * len(last.shares)
+    other = Schedule.of(
+        [*plain_knots(passed), (begin, last.shares), (begin, weights), (begin + 500, [*weights[1:], 3])]
+    )
+    assert other.past(position) == passed
+    parameters = OrderParameters(8, chunk, 4, 2, 2, 2, 2, version=SCHEDULED_VERSION)
+    run: dict[str, Any] = {"samples": samples, "epochs": -(-position // samples), "parameters": parameters, "size": 90}
+    if position:
+        ours, theirs = (sources_of(one, **run)[:position].tolist() for one in (schedule, other))
+        assert ours == theirs
+
+
+def test_where_eras_begin_is_found_when_needed_and_kept_for_four() -> None:
+    schedule = Schedule.of([(at, (at % 7 + 1, 2)) for at in range(0, 9000, 100) for _ in "ab"])
+    parameters = OrderParameters(64, 8, 4, 2, 32, version=SCHEDULED_VERSION)
+    counts = [np.array([5000])] * 2
+    order = MixedOrder(counts, quotas=schedule, samples=3000, seed=0, epoch=2, parameters=parameters)
+    for begin in range(0, 3000, 50):
+        order.locate(np.arange(begin, begin + 50))
+        assert isinstance(order._labels, ScheduledLabels)
+        assert len(order._labels._beginnings) <= 4
+
+
+@pytest.mark.parametrize("version", make_golden.SCHEDULES_PATHS)
+def test_golden_schedules(version: int) -> None:
+    stored = make_golden.load(make_golden.SCHEDULES_PATHS[version])
+    made = {name: make(version) for name, make in make_golden.SCHEDULES.items()}
+    assert make_golden.merged(stored, made) == stored
+    for case in stored.values():
+        order = MixedOrder(
+            [np.array(one, np.int64) for one in case["counts"]],
+            quotas=Schedule.of(case["knots"]),
+            samples=case["samples"],
+            seed=case["seed"],
+            epoch=case["epoch"],
+            parameters=OrderParameters(**case["shape"]),
+        )
+        found = order.locate(np.arange(case["samples"]))
+        assert [part.tolist() for part in found] == [case["sources"], case["shards"], case["rows"]]
 
 
 @pytest.mark.parametrize("by", ["samples", "batches"])
@@ -277,7 +338,7 @@ def test_the_past_of_a_ramp_has_both_of_its_ends() -> None:
 def test_shares_over_any_million_positions_of_very_many_lanes(sources: int) -> None:
     lanes, window, draws = 262_144, 1_000_000, np.random.default_rng(sources)
     schedule = Schedule.of([(0, draws.integers(10, 100, sources).tolist())])
-    made = ScheduledLabels(schedule, 7, lanes, lanes)
+    made = ScheduledLabels(schedule.in_rows(lanes), 7, lanes, lanes)
     rows = [made.find(np.arange(lanes), np.full(lanes, row))[0].astype(np.int8) for row in range(1000, 1016)]
     order = np.concatenate(rows)
     for number, share in enumerate(schedule.knots[0].shares):

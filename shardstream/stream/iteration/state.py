@@ -15,6 +15,7 @@ import numpy as np
 from shardstream.errors import UsageError
 from shardstream.order import (
     BLOCK,
+    ORDER_VERSIONS,
     SCHEDULED_VERSION,
     Knot,
     OrderParameters,
@@ -254,10 +255,11 @@ def parse_state(state: Any, content: Content, settings: StreamOptions) -> Resume
     missing = [name for name in ("order_version", "fingerprint", "epoch", "position", "seed") if name not in state]
     if missing:
         raise UsageError(f"not the state of a data set: it has no {missing[0]!r}", hint=_CHECK)
-    _check_version(state, content)
+    _check_version(state, content, (*ORDER_VERSIONS, SCHEDULED_VERSION))
     with reading():
         resume_point = begin_of(state)
     _check_identity(state, content, settings)
+    _check_version(state, content, content.order_versions)
     if content.schedule is not None:
         with reading():
             of_worker = state if "worker" in state else None
@@ -349,9 +351,10 @@ def _check_to_come(
         )
 
 
-def _check_version(state: Mapping[str, Any], content: Content) -> None:
-    if type(state["order_version"]) is not int or state["order_version"] not in content.order_versions:
-        known = " and ".join(map(str, content.order_versions))
+def _check_version(state: Mapping[str, Any], content: Content, allowed: Sequence[int]) -> None:
+    if type(state["order_version"]) is not int or state["order_version"] not in allowed:
+        *most, last = map(str, content.order_versions)
+        known = f"{', '.join(most)} and {last}"
         raise UsageError(
             f"the state is of order version {_shown(state['order_version'])}, known here are versions {known}",
             hint="go on with the version of shardstream that saved it",
