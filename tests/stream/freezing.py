@@ -1,8 +1,9 @@
 """Freezes states of the order's version of today, with what follows from each, for ``test_frozen_states.py``.
 
 ``python -m tests.stream.freezing`` from the root of the repository writes ``frozen/states_v<version>.json``, and a file
-for each of ``LATER``, once: a file that is there stays as it is, since users' runs resume by it. A new version of the
-order gets files of its own, frozen by the release that brings it. The shards are those of version 1.
+for each of ``LATER``, once. States of mixtures scheduled by samples are in ``frozen/states_v3.json``, see ``SCHEDULED``.
+A file that is there stays as it is, since users' runs resume by it. A new version of the order gets files of its own,
+frozen by the release that brings it. The shards are those of version 1.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from typing import Any, NamedTuple
 import pytest
 
 import shardstream as ss
-from shardstream.order import ORDER_VERSION
+from shardstream.order import ORDER_VERSION, SCHEDULED_VERSION
 
 from .simulated import SimulatedDataLoader, SimulatedStatefulDataLoader
 
@@ -57,6 +58,14 @@ def scheduled(by: str = "samples", **shape: Any) -> ss.Mixture:
     return ss.Mixture(sources, schedule=knots, seed=9, by=by, epoch=300, window=5, **shape)
 
 
+def jumping(**shape: Any) -> ss.Mixture:
+    """Jumps in three epochs that are no multiple of a row."""
+    sources = {"even": data("even"), "odd": data("odd")}
+    shares = ((0, 1, 0), (101, 1, 0), (101, 0, 1), (299, 0, 1), (299, 3, 1), (333, 3, 1), (333, 1, 3), (500, 2, 1))
+    knots = [(at, {"even": even, "odd": odd}) for at, even, odd in shares]
+    return ss.Mixture(sources, schedule=knots, seed=4, epoch=211, window=5, **shape)
+
+
 SKIP = [((0, 30), (0, 61)), ((0, 140), (0, 150)), ((1, 200), (2, 7))]
 
 SOURCES: dict[str, Source] = {
@@ -79,7 +88,11 @@ SOURCES: dict[str, Source] = {
     "skipping": lambda **shape: data("odd", shuffle=True, seed=1, window=4, skip=SKIP, **shape),
     "by cost": lambda **shape: data("odd", shuffle=True, seed=1, window=4, **shape | {"batch_size": {"id": 900}}),
     "scheduled, skipping": lambda **shape: scheduled(skip=SKIP, **shape),
+    "jumps": lambda **shape: jumping(lanes=6, chunk=5, **shape),
+    "jumps of nodes": lambda **shape: jumping(chunk=2, affinity="node", **shape),
 }
+
+BY_SCHEDULE = ("scheduled", "scheduled, skipping", "jumps", "jumps of nodes")  # by samples
 
 
 # ------------------------------------------------------------------------------------------------- what follows
@@ -306,6 +319,21 @@ LATER: Mapping[str, Mapping[str, Taken]] = {
 }
 
 
+SCHEDULED: Mapping[str, Taken] = {
+    name: one for named in LATER.values() for name, one in named.items() if one.source in BY_SCHEDULE
+} | {
+    "between two jumps": Taken("jumps", lambda source: loaded(source, 20, epoch=1), [(1, 8), (3, 5)]),
+    "jumps of two nodes": Taken("jumps of nodes", lambda source: on_two_nodes(source, 9), [(4, 4), (2, 8)]),
+    "single samples by schedule": Taken(
+        "jumps", lambda source: loaded(source, 151, workers=2, batch_size=None), [(1, None), (2, 4)]
+    ),
+    "a StatefulDataLoader by schedule": Taken(
+        "jumps", lambda source: stateful(source, 23, epoch=1, workers=3, every=5, batch_size=8), [(2, 4)]
+    ),
+}
+"""States of version 3. Those of ``LATER`` were frozen by version 2, too."""
+
+
 def taken(name: str, named: Mapping[str, Taken] = TAKEN) -> Any:
     """The state of this name, taken now."""
     one = named[name]
@@ -323,9 +351,9 @@ def frozen(name: str, named: Mapping[str, Taken]) -> dict[str, Any]:
 
 
 def main() -> None:
-    """Write the files of the order's version of today that are not there."""
-    for part, named in {"": TAKEN, **LATER}.items():
-        path = path_of(ORDER_VERSION, part)
+    """Write the files of the order's versions of today that are not there."""
+    files = {path_of(ORDER_VERSION, part): named for part, named in {"": TAKEN, **LATER}.items()}
+    for path, named in (files | {path_of(SCHEDULED_VERSION): SCHEDULED}).items():
         if not path.exists():
             lines = [
                 f"  {json.dumps(name)}: {json.dumps(frozen(name, named), separators=(',', ':'))}" for name in named

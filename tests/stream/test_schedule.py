@@ -17,6 +17,7 @@ from shardstream.errors import UsageError
 
 from .making import numbered, write_dataset
 from .resuming import ORDER, ResumingContract, Run, sources_and_ids, through_json
+from .simulated import SimulatedStatefulDataLoader
 
 NAMES = ("web", "code", "math", "wiki")
 SIZES = ([700, 300], [300], [50], [400, 100])
@@ -58,26 +59,96 @@ def test_shares_change_on_the_way(folders: dict[str, Path]) -> None:
     assert sources[4100:4300].tolist().count(0) < 20
 
 
+ONLY = [weights(*(int(name == source) for name in NAMES)) for source in NAMES]
+JUMP = [(0, ONLY[0]), (1001, ONLY[0]), (1001, ONLY[1])]
+
+
 @pytest.mark.parametrize("by", ["samples", "batches"])
-def test_knots_lie_where_they_take_effect(by: Any, folders: dict[str, Path]) -> None:
-    only = [weights(*(int(name == source) for name in NAMES)) for source in NAMES]
-    made = mixture(
-        folders, [(0, only[0]), (1001, only[0]), (1001, only[1])], by=by, lanes=12, chunk=20 if by == "batches" else 1
-    )
+def test_knots_are_where_they_take_effect(by: Any, folders: dict[str, Path]) -> None:
+    made = mixture(folders, JUMP, by=by, lanes=12, chunk=20)
     assert made.schedule is not None
     (first, last) = (knot for knot, _ in made.schedule if knot)
-    assert first == last == (1008 if by == "samples" else 1200)
+    assert first == last == (1001 if by == "samples" else 1200)
     pairs = sources_and_ids(islice(made, 100))
     assert [source for source, _ in pairs[:first]] == [0] * first
     assert {source for source, _ in pairs[first:]} == {1}
     state = through_json(made.state_dict())
-    other = mixture(folders, [(0, only[0]), (1001, only[0]), (1001, only[1])], by=by, rank=0, world_size=2)
-    assert other.schedule != made.schedule
+    assert state["order_version"] == (3 if by == "samples" else 2)
+    other = mixture(folders, JUMP, by=by, rank=0, world_size=2)
+    assert (other.schedule == made.schedule) == (by == "samples")
     other.load_state_dict(state)
     assert other.schedule == made.schedule
     loader = DataLoader(made, batch_size=None, num_workers=1)
     next(iter(loader))
     assert made.schedule == other.schedule, "workers are at it, and it is known all the same"
+
+
+@pytest.mark.parametrize("batch_size", [20, None])
+def test_what_was_handed_out_is_past_and_no_more(batch_size: int | None, folders: dict[str, Path]) -> None:
+    """To the position, and also if the order was made for another number of ranks."""
+
+    def jump(at: int) -> ss.Mixture:
+        knots = [(0, ONLY[0]), (at, ONLY[0]), (at, ONLY[1])]
+        return mixture(folders, knots, batch_size=batch_size, rank=0, world_size=1, epoch=700)
+
+    made = mixture(folders, [(0, ONLY[0])], batch_size=20, rank=0, world_size=2, epoch=700)
+    made.set_epoch(1)
+    steps = iter(made)
+    for _ in range(9):
+        next(steps)
+    state = through_json(made.state_dict())
+    assert (state["position"], state["ranks"]) == (360, 2)
+    with pytest.raises(UsageError, match="1:0:0:0 at 1,059 here, and 1,060 positions have passed"):
+        jump(1059).load_state_dict(state)
+    for at in (1060, 1075):
+        other = jump(at)
+        other.load_state_dict(state)
+        found = np.concatenate([np.atleast_1d(item["__source__"]) for item in islice(other, 40 if batch_size else 340)])
+        assert np.flatnonzero(found)[0] == at - 1060
+        assert found[at - 1060 :].all()
+
+
+def test_states_of_earlier_orders_go_on_with_knots_at_rows(folders: dict[str, Path]) -> None:
+    made = mixture(folders, JUMP, lanes=12, chunk=5)
+    made.load_state_dict(made.state_dict() | {"order_version": 2})
+    assert made.schedule is not None
+    assert [knot for knot, _ in made.schedule] == [0, 1008, 1008]
+    steps = iter(made)
+    sources = [source for source, _ in sources_and_ids(islice(steps, 60))]
+    assert sources.index(1) < 1001 < len(sources) - sources[::-1].index(0)
+    state = made.state_dict()
+    assert state["order_version"] == 2
+    other = mixture(folders, JUMP)
+    other.load_state_dict(state)
+    assert sources_and_ids(islice(other, 20)) == sources_and_ids(islice(steps, 20))
+    by_batches = mixture(folders, JUMP, by="batches")
+    unknown = by_batches.state_dict() | {"order_version": 3}
+    with pytest.raises(UsageError, match="order version 3, known here are versions 1 and 2"):
+        by_batches.load_state_dict(unknown)
+
+
+@pytest.mark.parametrize("by", ["samples", "batches"])
+def test_states_of_a_stateful_data_loader_have_the_schedule(by: Any, folders: dict[str, Path]) -> None:
+    later = [*JUMP, (9000, ONLY[1]), (9000, ONLY[2])]
+    made = mixture(folders, JUMP, by=by)
+    loader = SimulatedStatefulDataLoader(made, every=3, num_workers=2, batch_size=None, ahead=2)
+    loader.begin()
+    had = [item for _ in range(131) for item in loader.step()]
+    state = through_json(loader.state_dict())
+    plain = ss.convert_state(state)
+    straight = sources_and_ids(islice(mixture(folders, later, by=by), 400))
+    assert sources_and_ids(had) == straight[: 131 * 20]
+    for schedule in (JUMP, later):
+        other = mixture(folders, schedule, by=by)
+        other.load_state_dict(plain)
+        assert sources_and_ids(islice(other, 50)) == straight[131 * 20 : 181 * 20]
+    moved = [(0, ONLY[0]), (1002, ONLY[0]), (1002, ONLY[1])]
+    with pytest.raises(UsageError, match="another schedule: 1:0:0:0 at 1,001 there, 1:0:0:0 at 1,002 here"):
+        mixture(folders, moved, by=by).load_state_dict(plain)
+    worker = state["_snapshot"]["_worker_snapshots"]["worker_1"]["dataset_state"]
+    if by == "samples":
+        with pytest.raises(UsageError, match="at 1,002 here, and 2,560 positions have passed"):
+            mixture(folders, moved, by=by).load_state_dict(worker)
 
 
 def test_sources_are_used_evenly(folders: dict[str, Path]) -> None:
@@ -183,7 +254,7 @@ def test_a_ramp_that_is_under_way_stays(folders: dict[str, Path]) -> None:
         pass
     state = made.state_dict()
     assert len(state["schedule"]) == 4
-    with pytest.raises(UsageError, match=r"1:1:1:1 at 8,000 there, 1:1:1:1 at 7,000 here, and 5,120 positions"):
+    with pytest.raises(UsageError, match=r"1:1:1:1 at 8,000 there, 1:1:1:1 at 7,000 here, and 5,000 positions"):
         mixture(folders, [*KNOTS[:3], (7000, weights(1, 1, 1, 1))]).load_state_dict(state)
     mixture(folders, [*KNOTS, (8000, weights(1, 0, 0, 0))]).load_state_dict(state)
 
