@@ -177,11 +177,7 @@ class MixedOrder:
         span, offset = self._lanes.span_of(lane), self._deal.before(position, lane)
         if not self._chunk:
             walk, place = self._walks.enter(self._epoch, span, offset)
-            if isinstance(self._labels, ScheduledLabels):
-                counts = self._labels.counts(self._key(walk), place, self._epoch * self.samples + position)
-            else:
-                counts = self._labels.counts(walk, place)
-            counted: Integers = counts.sum(axis=0)
+            counted: Integers = self._counts_by_samples(walk, place, position).sum(axis=0)
             return counted
         key, turn, inside = self._turns(span, offset)
         found: Integers = self._labels.counts(key, turn).sum(axis=0) * self._chunk
@@ -201,6 +197,11 @@ class MixedOrder:
         if isinstance(self._labels, ScheduledLabels):
             return self._labels.find(self._key(walk), place, self._epoch * self.samples + positions)
         return self._labels.find(walk, place)
+
+    def _counts_by_samples(self, walk: Integers, place: Integers, position: int) -> Integers:
+        if isinstance(self._labels, ScheduledLabels):
+            return self._labels.counts(self._key(walk), place, self._epoch * self.samples + position)
+        return self._labels.counts(walk, place)
 
     def _turns(self, span: Integers, offset: Integers) -> tuple[Integers, Integers, Integers]:
         """The key of the labels of each span, the turn in which each offset comes, and how far inside."""

@@ -68,7 +68,7 @@ class WalkProgress:
     def __init__(self, samples: int, parameters: OrderParameters, *, seed: int) -> None:
         self._samples, self._chunk = samples, parameters.chunk
         self._parameters, self._seed = parameters, seed
-        self._lanes = lru_cache(maxsize=2)(self._lanes_of_epoch)  # knots are asked for in order
+        self._held: tuple[int, Lanes] | None = None  # an epoch and its lanes: knots are asked for in order
         self._walks = Walks(Lanes(samples, parameters), parameters.groups)
 
     def of(self, walk: Integers) -> Callable[[int], Integers]:
@@ -86,5 +86,7 @@ class WalkProgress:
 
         return places
 
-    def _lanes_of_epoch(self, epoch: int) -> Lanes:
-        return epoch_lanes(self._samples, self._parameters, seed=self._seed, epoch=epoch)
+    def _lanes(self, epoch: int) -> Lanes:
+        if self._held is None or self._held[0] != epoch:
+            self._held = epoch, epoch_lanes(self._samples, self._parameters, seed=self._seed, epoch=epoch)
+        return self._held[1]

@@ -1,8 +1,8 @@
 """Freezes states of the order's version of today, with what follows from each, for ``test_frozen_states.py``.
 
 ``python -m tests.stream.freezing`` from the root of the repository writes ``frozen/states_v<version>.json``, and a file
-for each of ``LATER``, once. States of mixtures scheduled by samples are in ``frozen/states_v3.json``, see ``SCHEDULED``.
-A file that is there stays as it is, since users' runs resume by it. A new version of the order gets files of its own,
+for each of ``LATER``, once. ``frozen/states_v3.json`` has those of mixtures scheduled by samples, see ``SCHEDULED``. A
+file that is there stays as it is, since users' runs resume by it. A new version of the order gets files of its own,
 frozen by the release that brings it. The shards are those of version 1.
 """
 
