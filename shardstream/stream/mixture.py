@@ -62,9 +62,9 @@ class Mixture(Stream):
             ranks, batches and tail are the mixture's.
         schedule: Weights that change: pairs of a position and a weight for each source by name, in order of position,
             the first at 0. Weights become shares, which are linear in between and stay behind the last one; two at one
-            position are a jump, and 0 leaves a source out. A position counts the samples of the run, over all ranks;
-            it takes effect with the next whole row of lanes. When a run goes on, what comes behind its state may have
-            changed, and sources may have joined behind the others. Default: constant weights.
+            position are a jump, and 0 leaves a source out. A position counts the samples of the run, over all ranks,
+            and a knot acts exactly there; with ``by="batches"``, at the next whole row of chunks. A resumed run may
+            have other knots after its state, and more sources after the others. Default: constant weights.
         unit: What positions of the schedule count: ``"samples"``, or, where all sources are bins of one size,
             ``"tokens"``: what a bin has free counts, too.
         by: ``"samples"`` (default) mixes inside each batch, and all sources must deliver the same outputs; numbers of
@@ -189,11 +189,12 @@ class Mixture(Stream):
 
     @property
     def schedule(self) -> list[tuple[int, dict[str, float]]] | None:
-        """The knots of its schedule, in samples: where they lie, and the shares of the sources; ``None`` without one.
+        """The knots of the schedule where they act, in samples, and the shares.
 
-        A knot takes effect with a whole row of lanes. How long a row is follows from the batch size and the ranks, or
-        from the state that was loaded, or the iteration before; for more than 8 workers it is known once it has begun.
-        Knots that change nothing are left out.
+        They act at the positions that were given. With ``by="batches"``, and after a state of order version 1 or 2,
+        they act at the next whole row of lanes, whose length follows from the batch size and the ranks, from the loaded
+        state, or from the iteration before. Knots that change nothing are left out. Without a schedule, this is
+        ``None``.
         """
         content = self._content
         if content.schedule is None:
