@@ -25,7 +25,7 @@ from shardstream.order.schedule import Era, Schedule
 _STRETCHES = 1024  # of constant shares, at least, that a ramp is made of; fewer where it has fewer rows
 _PRIMES = (2, 3, 5, 7, 11, 13, 17, 19, 23, 29, 31, 37)  # one a level: enough for 4,096 sources
 _TOGETHER = 8192  # lanes whose counts are made at once: what a tree has in them stays in a processor's cache
-_LIMIT = 1 << 62  # of units of an era
+_LIMIT = 1 << 62  # more than any position, and any number of units of an era
 _FINE_TOTAL = 1 << 16  # of quotas, where units are fine
 _HELD = 4  # eras whose trees and beginnings are kept
 
@@ -89,15 +89,16 @@ class ScheduledLabels:
         Args:
             key: Rows of labels, shape (n,).
             place: Places in them, shape (n,).
-            position: The position of the run at which all rows are there. Needed with ``starts``, and not used without.
+            position: The position of the run at which all rows are there: no later era is looked at. Not used without
+                ``starts``.
         """
         found = np.zeros((self._sources, len(key)), np.int64)
         start, done = self._start_of(key), np.zeros_like(place)
-        for number, then in enumerate([*self._positions[1:].tolist(), None]):
+        stop = _LIMIT if self._starts is None or position is None else position
+        for number, then in enumerate([*self._positions[1:].tolist(), _LIMIT]):
             if np.array_equal(done, place):
                 break
-            beyond = then is None or (position is not None and position <= then)
-            end = place if beyond else np.minimum(start(then), place)
+            end = place if then >= stop else np.minimum(start(then), place)
             for first in range(0, len(key), _TOGETHER):
                 part = slice(first, first + _TOGETHER)
                 self._tree(number).count(key[part], (end - done)[part], found[:, part])
