@@ -10,14 +10,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from shardstream.dataset.costs import Costs, CostSpec
-from shardstream.dataset.foreign.spec import ForeignSpec
-from shardstream.dataset.opened import DatasetAddress, OpenedDataset
+from shardstream.dataset.costs import CostSpec
 from shardstream.dataset.row_set import packed, unpacked
 from shardstream.dataset.shared import SharedWords, source_and_shard
 from shardstream.dataset.source import DatasetSource, digest, joint_identity
 from shardstream.dataset.view import ViewSpec
-from shardstream.dataset.weights import Weighing, WeightSpec, WholeWeights
 from shardstream.decode.compiling import compile_fields
 from shardstream.decode.plan import DecodePlan
 from shardstream.decode.usercall import names_behind
@@ -38,7 +35,14 @@ from shardstream.order import (
     plain_knots,
 )
 from shardstream.shards.manifest import class_label
-from shardstream.storage.base.location import Access, Location, location_of, pickled_store
+from shardstream.stream.iteration.plain import (
+    costs_of,
+    data_set_of,
+    plain_costs,
+    plain_data_set,
+    plain_weights,
+    weights_of,
+)
 from shardstream.stream.iteration.ranks import Rank, find_groups
 from shardstream.stream.iteration.settings import DecodeOptions, StreamOptions, as_dict
 from shardstream.stream.tensors.numbers import Numbers, common_dtype, declared_dtypes
@@ -113,15 +117,15 @@ class ContentPart:
         source = self.source.__getstate__()
         filtered, chosen, excluded = source["filtered"], source["chosen"], source["excluded"]
         return {
-            "data_sets": [_plain_data_set(one.address) for one in source["datasets"]],
+            "data_sets": [plain_data_set(one.address) for one in source["datasets"]],
             "view": as_dict(source["spec"]),
             "fingerprint": source["fingerprint"],
             "counts": None if filtered is None else filtered.words.tobytes(),
             "options": as_dict(self.options),
             "chosen": None if chosen is None else [packed(chosen[0]), chosen[1]],
             "excluded": None if excluded is None else packed(excluded),
-            "costs": None if source["costs"] is None else _plain_costs(source["costs"]),
-        } | ({} if source["weights"] is None else {"weights": _plain_weights(*source["weights"])})
+            "costs": None if source["costs"] is None else plain_costs(source["costs"]),
+        } | ({} if source["weights"] is None else {"weights": plain_weights(*source["weights"])})
 
     @classmethod
     def of_plain(cls, plain: Mapping[str, Any]) -> ContentPart:
@@ -137,15 +141,15 @@ class ContentPart:
         source: DatasetSource = object.__new__(DatasetSource)
         source.__setstate__(
             {
-                "datasets": [_data_set_of(one) for one in plain["data_sets"]],
+                "datasets": [data_set_of(one) for one in plain["data_sets"]],
                 "fingerprint": plain["fingerprint"],
                 "spec": ViewSpec(**plain["view"]),
                 "verify": options.verify,
                 "filtered": filtered,
                 "chosen": None if chosen is None else (unpacked(chosen[0]), tuple(chosen[1])),
                 "excluded": None if excluded is None else unpacked(excluded),
-                "weights": _weights_of(plain["weights"]) if "weights" in plain else None,
-                "costs": _costs_of(plain["costs"]) if plain.get("costs") is not None else None,
+                "weights": weights_of(plain["weights"]) if "weights" in plain else None,
+                "costs": costs_of(plain["costs"]) if plain.get("costs") is not None else None,
             }
         )
         return cls.of(source, options)
@@ -456,48 +460,3 @@ class ContentOrder:
         if isinstance(self._order, MixedOrder):
             return self._order.locate_windows(positions)
         return (None, *self._order.locate_windows(positions))
-
-
-def _plain_weights(spec: WeightSpec, draws: int | None, weighing: Weighing) -> dict[str, Any]:
-    return {
-        "spec": as_dict(spec),
-        "draws": draws,
-        "whole": as_dict(weighing.whole),
-        "begins": weighing.begins.tobytes(),
-        "digest": weighing.digest,
-    }
-
-
-def _weights_of(plain: Mapping[str, Any]) -> tuple[WeightSpec, int | None, Weighing]:
-    words = SharedWords.of(np.frombuffer(plain["begins"], np.int64))
-    weighing = Weighing(WholeWeights(**plain["whole"]), words, plain["digest"])
-    return WeightSpec(**plain["spec"]), plain["draws"], weighing
-
-
-def _plain_costs(costs: Costs) -> dict[str, Any]:
-    return {"spec": as_dict(costs.spec), "counts": costs.words.words.tobytes(), "digest": costs.digest}
-
-
-def _costs_of(plain: Mapping[str, Any]) -> Costs:
-    return Costs(CostSpec(**plain["spec"]), SharedWords.of(np.frombuffer(plain["counts"], np.int64)), plain["digest"])
-
-
-def _plain_data_set(address: DatasetAddress) -> dict[str, Any]:
-    replicas = [_plain_location(one) for one in address.replicas]
-    location, foreign = _plain_location(address.location), as_dict(address.foreign)
-    return as_dict(address) | {"location": location, "replicas": replicas, "foreign": foreign}
-
-
-def _data_set_of(plain: Mapping[str, Any]) -> OpenedDataset:
-    replicas = tuple(map(_location_of, plain["replicas"]))
-    location, foreign = _location_of(plain["location"]), ForeignSpec(**plain.get("foreign", {}))
-    return DatasetAddress(**{**plain, "location": location, "replicas": replicas, "foreign": foreign}).open()
-
-
-def _plain_location(location: Location) -> dict[str, Any]:
-    store = None if location.store is None else pickled_store(location.store)
-    return {"url": location.url, "access": as_dict(location.access), "store": store}
-
-
-def _location_of(plain: Mapping[str, Any]) -> Location:
-    return location_of(plain["url"], Access(**plain["access"]), plain["store"])

@@ -17,7 +17,6 @@ from shardstream.order import (
     BLOCK,
     Stop,
     Tail,
-    plain_knots,
     sample_count,
     step_count,
     step_positions,
@@ -28,7 +27,7 @@ from shardstream.stream.iteration.content import Content, ContentOrder
 from shardstream.stream.iteration.ranks import Dealt, Rank
 from shardstream.stream.iteration.recipe import recipe_of
 from shardstream.stream.iteration.settings import StreamOptions
-from shardstream.stream.iteration.state import ResumePoint, make_state, moving_entries
+from shardstream.stream.iteration.state import ResumePoint, make_state, moving_entries, whole_schedule
 
 logger = logging.getLogger(__name__)
 
@@ -340,9 +339,7 @@ class EpochRun:
 
     def state_where_it_began(self) -> dict[str, Any]:
         """The state before the first step. It has the whole schedule, since workers do not know how far others are."""
-        schedule = self._content.schedule
-        whole = {} if schedule is None else {"schedule": plain_knots(schedule.knots)}
-        return self.state_at(self.resume_point) | whole
+        return self.state_at(self.resume_point) | whole_schedule(self._content)
 
     def first_step(self, worker: int, num_workers: int) -> tuple[int, int]:
         """The step that worker ``worker`` goes on with after `ResumePoint.taken`, and how much of it was handed out."""

@@ -185,6 +185,11 @@ def moving_entries(content: Content, resume_point: ResumePoint) -> dict[str, Any
     return found
 
 
+def whole_schedule(content: Content) -> dict[str, Any]:
+    """The entry for all knots of a schedule; none where there is no schedule."""
+    return {} if content.schedule is None else {"schedule": plain_knots(content.schedule.knots)}
+
+
 def _reached(resume_point: ResumePoint, content: Content, of_worker: Mapping[str, Any] | None = None) -> int:
     """The position of the run up to which a schedule must stay as it was.
 
