@@ -32,8 +32,8 @@ class Positions(NamedTuple):
 
     Attributes:
         key: An integer made from seed and epoch, the same for all batches of the epoch on all ranks.
-        values: int64 (B,): the position in the epoch of each sample. Where ``__valid__`` is False: of the one that was
-            to stand there, or under ``tail="pad"`` of the one that is repeated.
+        values: int64 (B,): the position in the epoch of each sample. If ``__valid__`` is False: under
+            ``dropped="repeat"`` that of the sample that was dropped, under ``tail="pad"`` of the one that is repeated.
 
     Example:
         >>> positions = ss.augment.Positions(key=7, values=np.arange(8))

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from functools import cached_property, partial
 from types import MappingProxyType
-from typing import Any, Self
+from typing import Any, Self, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -27,6 +27,7 @@ from shardstream.storage.transfer.readahead import parts_of
 _TOGETHER = 256  # shards that are read side by side: fewer than indexes are kept open
 
 Integers = NDArray[np.int64]
+T = TypeVar("T")
 
 
 class RowBatch:
@@ -56,10 +57,10 @@ class RowBatch:
         """Their keys."""
         return self._keys if isinstance(self._keys, list) else self._keys()
 
-    def part(self, those: slice) -> RowBatch:
+    def part(self, those: slice | Sequence[int]) -> RowBatch:
         """These of the samples."""
         columns = {name: values.part(those) for name, values in self.columns.items()}
-        return RowBatch(lambda: self.keys[those], self.shards[those], self.rows[those], columns)
+        return RowBatch(lambda: _part(self.keys, those), _part(self.shards, those), _part(self.rows, those), columns)
 
     def value(self, name: str, i: int) -> Any:  # a stored value as its framing gives it
         """The stored value of a field of sample i; ``None`` if it has none."""
@@ -72,6 +73,10 @@ class RowBatch:
         """The stored values that sample i has, by field."""
         found = ((name, self.value(name, i)) for name in self.columns)
         return {name: value for name, value in found if value is not None}
+
+
+def _part(values: list[T], those: slice | Sequence[int]) -> list[T]:
+    return values[those] if isinstance(those, slice) else [values[i] for i in those]
 
 
 def location_in(rows: RowBatch, i: int) -> dict[str, str | int]:

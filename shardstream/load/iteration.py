@@ -52,6 +52,7 @@ class ConsumerPosition(Announced):
         self.asking = threading.Lock()
         self._finish = finish
         self._ranks = ranks
+        self._last: WorkerBatch | None = None
         self.announce()
         if not run.steps:
             self.finish()
@@ -87,8 +88,16 @@ class ConsumerPosition(Announced):
         if self.received == 2:
             self._ranks.compare()
         if item.last:
+            self._last = item.counted[-1] if item.counted else None
             self.finish()
         self.taken = item.after
+
+    @property
+    def remainder(self) -> int:
+        """How many samples of the last batches of all ranks are no padding, see `Announced`; without dropped ones."""
+        unpadded = self.run.unpadded
+        slots = None if self._last is None or self.run.rank.world_size > 1 else self._last.slots
+        return unpadded if slots is None else sum(slot < unpadded for slot in slots)
 
     def finish(self) -> None:
         """The consumer has received all there was.

@@ -197,6 +197,11 @@ class Loader(ForFrameworks, DataLoader[Any]):
         return next(iter(first.data)) if self.single else first.data
 
     @property
+    def cuts_batches(self) -> bool:
+        """Whether batches may have fewer samples than slots, since samples can be dropped."""
+        return not self.single and self._shards.cuts_batches
+
+    @property
     def seed(self) -> int:
         """The data set's seed."""
         return self._shards.seed

@@ -63,7 +63,7 @@ class DevicePrefetcher:
             those that the loop keeps.
         reuse: Hand out the same tensors in each step, written over when the next batch is asked for: for CUDA graphs,
             whose inputs must stay where they are. Costs one copy on the device. All batches must be of one shape
-            (``tail="drop"``).
+            (``tail="drop"``; ``dropped="repeat"`` if samples can be dropped).
         on_stats: Called with the numbers of the run, see `Loader`; where the loader has one, that is called, too.
         stats_every: Seconds between two calls. Default 10.
 
@@ -73,8 +73,9 @@ class DevicePrefetcher:
         stats: The loader's `LoaderStats`, in which waiting is what the training loop waited.
 
     Raises:
-        UsageError: An argument that cannot be; on iteration: the loader pins memory, batches of other shapes or kinds
-            with ``reuse``, tensors of a kind that cannot travel, or an iteration before that hangs.
+        UsageError: An argument that cannot be, or batches that may be short with ``reuse``; on iteration: the loader
+            pins memory, batches of other shapes or kinds with ``reuse``, tensors of a kind that cannot travel, or an
+            iteration before that hangs.
         Exception: On iteration: what the loader or the transform raised.
 
     Example:
@@ -104,6 +105,11 @@ class DevicePrefetcher:
             raise UsageError(
                 "the loader pins memory, and so would the prefetcher: each batch would be copied once more",
                 hint="leave pin_memory out of the loader",
+            )
+        if reuse and isinstance(loader, Loader) and loader.cuts_batches:
+            raise UsageError(
+                "reuse=True needs batches of one shape, and these may be short, since samples can be dropped",
+                hint='write ShardDataset(..., dropped="repeat"): every batch then has batch_size slots',
             )
         self.loader = loader
         self.device = _device(device)

@@ -42,7 +42,8 @@ class StaticBuffers:
         if shapes[0] != shapes[1]:
             raise UsageError(
                 "with reuse=True all batches must be of one shape",
-                hint='use tail="drop" (or "pad"), and decoders that give one size; or leave reuse out',
+                hint='use tail="drop" (or "pad"), dropped="repeat" if samples are dropped, and decoders that give one '
+                "size; or leave reuse out",
             )
         for buffer, tensor in zip(self._tensors, fresh, strict=True):
             buffer.copy_(tensor)

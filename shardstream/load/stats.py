@@ -34,7 +34,7 @@ class LoaderStats:
     Attributes:
         workers: Worker processes; 0 for none.
         batches: Batches delivered; samples, where the loader has no batch size.
-        samples: Samples delivered, without padding and skipped ones.
+        samples: Samples delivered, without padding and dropped ones.
         wait_seconds: Time that the loop spent waiting for data.
         seconds: Time between the first request and the last: waiting, and what the loop did with the data.
         start_seconds: Of ``wait_seconds``, what the first batch of each iteration took: workers that begin.
@@ -52,9 +52,10 @@ class LoaderStats:
         alone: Tensors that travelled to the device one by one, each with a copy of its own that the thread waits for:
             sparse, quantised, nested ones, those with gradients, and those of objects with a ``to`` of their own.
         pinned_bytes: Page-locked memory that a `DevicePrefetcher` holds.
-        skipped: Number of samples that were skipped for broken data.
+        filtered: Samples that a ``transform`` or `map` left out: it returned ``None``.
+        skipped: Samples that were left out as damaged (``on_error="skip"``), or by ``exclude_keys``.
         skipped_places: Where the first 1,000 of them lie, and why.
-        sources: Of a mixture: samples delivered from each source, by name.
+        sources: Of a mixture: samples delivered from each source, by name; without padding and dropped ones.
         transfers: What the workers read over a network: requests, bytes, retries by reason, hedged reads, bytes that
             the cache served and fetched; see ``docs/storage.md``. Empty for local data.
         images: Whether pictures are decoded.
@@ -78,6 +79,7 @@ class LoaderStats:
     late: int = 0
     alone: int = 0
     pinned_bytes: int = 0
+    filtered: int = 0
     skipped: int = 0
     skipped_places: list[str] = field(default_factory=list)
     sources: dict[str, int] = field(default_factory=dict)
@@ -130,6 +132,7 @@ class LoaderStats:
         counters: dict[str, float] = {
             "batches": self.batches,
             "samples": self.samples,
+            "filtered_samples": self.filtered,
             "skipped_samples": self.skipped,
             "late_batches": self.late,
             "alone_tensors": self.alone,
@@ -241,6 +244,8 @@ class LoaderStats:
             shared = self.workers and name in IN_WORKERS.values()
             how = f"{value:.2f} of {self.workers} workers" if shared else percent(value)
             lines.append(f"  {TITLES[name]:28}{how}")
+        if self.filtered or self.skipped:
+            lines.append(f"  samples dropped: {self.filtered:,} filtered (None), {self.skipped:,} damaged or excluded")
         if self.alone:
             each = self.alone / self.batches
             lines.append(f"  {each:,.1f} tensors a batch travelled one by one, not in its one copy")
@@ -261,6 +266,7 @@ class LoaderStats:
                 received(one.spans, asked, sent)
             self.samples += one.samples
             self.transport_seconds += one.transport
+            self.filtered += one.filtered
             if one.skipped:
                 self.skipped += len(one.skipped)
                 self.skipped_places += one.skipped[: _LISTED - len(self.skipped_places)]

@@ -56,10 +56,15 @@ class FieldValues:
     valid: NDArray[np.bool_] | None
     joined: NDArray[np.uint8] | None = None
 
-    def part(self, those: slice) -> FieldValues:
+    def part(self, those: slice | Sequence[int]) -> FieldValues:
         """These of the rows; what was copied to one memory is not said of them."""
         valid = None if self.valid is None or self.valid[those].all() else self.valid[those]
-        return FieldValues(self.type, self.data[those], valid)
+        data: list[memoryview | None] | NDArray[Any]
+        if isinstance(self.data, np.ndarray):
+            data = self.data[those]
+        else:
+            data = self.data[those] if isinstance(those, slice) else [self.data[i] for i in those]
+        return FieldValues(self.type, data, valid)
 
 
 class Framing(ABC):

@@ -7,6 +7,7 @@
 ``showing``        ``show``: batches and samples as contact sheets
 ``contact_sheet``  samples as small pictures, for notebooks
 ``base``           ``Stream``: what both have in common: iteration, epochs, ranks, states
+``pickling``       how these are pickled
 ``batching/``      samples and batches, made of stored rows
 ``ipc/``           how batches travel from workers
 ``iteration/``     epochs, ranks, steps, states

@@ -8,7 +8,6 @@ import multiprocessing
 import os
 from collections.abc import Iterator, Mapping
 from functools import partial
-from multiprocessing.context import get_spawning_popen
 from typing import Any, Self
 
 from torch.utils.data import IterableDataset, get_worker_info
@@ -24,7 +23,7 @@ from shardstream.stream.iteration.dealt import check_can_be_sent, check_resumes,
 from shardstream.stream.iteration.epoch_run import Cursor, EpochRun, count_items, say_shape
 from shardstream.stream.iteration.epoch_state import EpochState, SharedEpochState
 from shardstream.stream.iteration.ranks import Rank, RankOfAll, find_rank
-from shardstream.stream.iteration.settings import StreamOptions, as_dict, check_picklable
+from shardstream.stream.iteration.settings import StreamOptions
 from shardstream.stream.iteration.state import (
     check_counts,
     check_ranges,
@@ -35,17 +34,12 @@ from shardstream.stream.iteration.state import (
 )
 from shardstream.stream.iteration.versions import VersionedContent
 from shardstream.stream.iteration.worker_logs import WorkerLogs
+from shardstream.stream.pickling import Pickled
 
 logger = logging.getLogger(__name__)
 
 
-_PICKLE_VERSION = 1  # of what a pickle holds that is not for a worker
-_ATTRIBUTES = frozenset(
-    ("_settings", "_shared", "_versioned", "_found_rank", "_assignment", "_checked", "_epochs", "_cursor", "_held")
-)  # all others are of a subclass
-
-
-class Stream(IterableDataset[Any]):
+class Stream(Pickled, IterableDataset[Any]):
     """Samples or batches in an order that is a pure function of seed and epoch. Not to be made directly."""
 
     _settings: StreamOptions
@@ -88,6 +82,11 @@ class Stream(IterableDataset[Any]):
     def drops_samples(self) -> bool:
         """Whether single samples can be missing: broken ones that are skipped, or those a transform leaves out."""
         return self._content.drops_samples
+
+    @property
+    def cuts_batches(self) -> bool:
+        """Whether batches may have fewer samples than slots, since samples can be dropped."""
+        return self.drops_samples and self._settings.dropped == "short"
 
     @property
     def decodes_images(self) -> bool:
@@ -143,7 +142,9 @@ class Stream(IterableDataset[Any]):
             check_resumes(resume_point.epoch, epoch)
         find_dealt(self._settings)  # or rank 0 alone would find what is wrong, in a worker
         self._shared.set(epoch)
-        self._checked = self._checked or check_can_be_sent(lambda: self.first_batch().data, single=self._lists)
+        self._checked = self._checked or check_can_be_sent(
+            lambda: self.first_batch().data, single=self._lists, uneven=self.cuts_batches
+        )
 
     def _rank(self) -> Rank:
         parent = multiprocessing.parent_process()
@@ -188,10 +189,12 @@ class Stream(IterableDataset[Any]):
     def to_tuple(self, *names: str) -> Self:
         """The same, delivering tuples of these outputs in place of dicts; it shares this one's epoch.
 
-        ``"__key__"`` and ``"__valid__"`` can be named too, and ``"__source__"`` of a mixture.
+        ``"__key__"`` and ``"__valid__"`` can be named too, and ``"__source__"`` of a mixture. ``"__valid__"`` is all
+        True if no sample is repeated.
 
         Raises:
             FieldError: There is no such output.
+            UsageError: Batches have ``"__valid__"``, and it is not named.
 
             >>> images, labels = next(iter(ds.to_tuple("jpg", "cls")))
         """
@@ -439,49 +442,7 @@ class Stream(IterableDataset[Any]):
             )
         return run.state_at(run.after_batches(batches, num_workers, batch_size, dropped=self._shared.dropped))
 
-    # --------------------------------------------------------------------------------------------------- pickling
-
-    def __new__(cls, *arguments: Any, **named: Any) -> Self:
-        """Refuse what a pickle of another layout asks for: an object without arguments, to be filled with parts."""
-        if not arguments and not named and cls.__init__.__module__.startswith("shardstream."):
-            raise UsageError(
-                f"{cls.__name__} needs data to read; a pickle that gives it none was written by an earlier version of "
-                "shardstream, and cannot be read by this one",
-                hint=f"make the data set anew, with the arguments of ss.{cls.__name__}, and pickle that",
-            )
-        return super().__new__(cls)
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        """For a worker that is being started, what it shares with this process; else names, arguments, versions."""
-        check_picklable(self._settings)
-        for part in self._content.parts:
-            check_picklable(part.options)
-        if get_spawning_popen() is not None:
-            return object.__new__, (type(self),), self.__getstate__()
-        plain = {
-            "content": self._content.as_plain(),
-            "settings": as_dict(self._settings),
-            "epoch": self._shared.as_plain(),
-            "assignment": None if self._assignment is None else self._assignment.as_plain(),
-            "own": {name: value for name, value in self.__dict__.items() if name not in _ATTRIBUTES},
-        }
-        return self._unpickled, (_PICKLE_VERSION, plain)
-
-    @classmethod
-    def _unpickled(cls, version: int, plain: Mapping[str, Any]) -> Self:
-        if version != _PICKLE_VERSION:
-            raise UsageError(
-                f"the pickle of a {cls.__name__} is of version {version}, known here is {_PICKLE_VERSION}",
-                hint="read it with the version of shardstream that wrote it, or make the data set anew",
-            )
-        made: Self = object.__new__(cls)
-        shared = SharedEpochState.of_plain(*plain["epoch"])
-        made._start(Content.of_plain(plain["content"]), StreamOptions(**plain["settings"]), shared)
-        if plain["assignment"] is not None:
-            samples, content = made._content.listed(made._settings), made._content
-            made._assignment = Assignment.of_plain(plain["assignment"], samples=samples, content=content)
-        made.__dict__.update(plain["own"])
-        return made
+    # ----------------------------------------------------------------------------------------------------- copying
 
     def __copy__(self) -> Self:
         """A copy that shares this one's epoch."""

@@ -28,7 +28,14 @@ from shardstream.stream.base import Stream
 from shardstream.stream.iteration.choosing import keyed_rows, narrowed
 from shardstream.stream.iteration.content import Content, ContentPart
 from shardstream.stream.iteration.ranks import Affinity
-from shardstream.stream.iteration.settings import DecodeOptions, Fields, OnError, StreamOptions, check_positive
+from shardstream.stream.iteration.settings import (
+    DecodeOptions,
+    Dropped,
+    Fields,
+    OnError,
+    StreamOptions,
+    check_positive,
+)
 
 _DECODING = frozenset(field.name for field in dataclasses.fields(DecodeOptions))
 
@@ -45,9 +52,10 @@ class ShardDataset(Stream):
     of slabs: images uint8 (B, 3, H, W) in channels-last memory, numbers (B,) in their stored dtype, also after
     ``transform`` (``docs/decoding.md``), bytes and arrays of varying shape as `Ragged` (``docs/ragged.md``), all else
     as lists.
-    ``__valid__``, bool (B,), says which slots hold a sample of their own wherever some may not: under ``tail="pad"``,
-    ``on_error="skip"`` or ``exclude_keys``, or after ``transform`` dropped one. An optional output that is a slab has a
-    mask of its own, ``NAME.__valid__``: False where the sample has no such field.
+    A batch has B samples, the ``batch_size`` less those that are dropped: by a ``transform`` that returns ``None``,
+    ``on_error="skip"`` or ``exclude_keys``. ``__valid__``, bool (B,), is False where a slot repeats another sample. It
+    is there if slots may do that: under ``tail="pad"`` and ``dropped="repeat"``. An optional output that is a slab has
+    a mask of its own, ``NAME.__valid__``: False where the sample has no such field.
 
     Args:
         url: The folder of the data set, or its URL: ``s3://``, ``az://``, ``abfss://``, ``gs://``, ``https://``,
@@ -78,7 +86,7 @@ class ShardDataset(Stream):
             stored. Samples that lack a value never match. ``{"__key__": keys}``: only samples of these keys, a list or
             a file that has one a line (a path or URL; also as .gz). All is found out when this is made, by one scan of
             the indexes (keys by the key table), and no sample is read; callables need not be picklable.
-        exclude_keys: Samples that were found to be bad, a list or a file of keys as in ``where``: they are treated as
+        exclude_keys: Samples that were found to be bad, a list or a file of keys as in ``where``: they are dropped as
             damaged ones are under ``on_error="skip"``, but not read, and not counted by ``max_skips``. All others keep
             their positions, so a run goes on from its state with another list.
         weights: How often each sample comes, in the place of once: ``"weight"``, a stored number; ``{"cls": {"cat": 3,
@@ -89,9 +97,9 @@ class ShardDataset(Stream):
         version: Which version of a data set that grew; of several data sets, a list with one for each. Default: the
             newest. A state of an older version brings its version along, see `load_state_dict`.
         transform: Called in the worker with each sample's dict; what it returns is delivered, ``None`` drops the
-            sample. Its random numbers are keyed by (seed, epoch, position): a ``generator=`` or ``rng=`` parameter gets
-            one, Albumentations is seeded in its own way, and for anything else the global generators are seeded
-            before and restored after.
+            sample, see ``dropped``. Its random numbers are keyed by (seed, epoch, position): a ``generator=`` or
+            ``rng=`` parameter gets one, Albumentations is seeded in its own way, and for anything else the global
+            generators are seeded before and restored after.
         batch_transform: The same for each batch.
 
         *How long an epoch is, and how it ends.*
@@ -102,6 +110,11 @@ class ShardDataset(Stream):
         tail: What happens to samples that fill no batch on every rank: ``"drop"`` leaves them out, ``"pad"`` repeats
             others, marked in ``__valid__``, ``"exact"`` ends with a short batch. Default: ``"drop"`` when shuffling,
             else ``"exact"``, since an evaluation must not lose samples in silence.
+        dropped: What becomes of a batch if samples are dropped. ``"short"`` (default): it has the others, in their
+            order, so batches have 1 to ``batch_size`` samples. ``"repeat"``: all batches have ``batch_size`` slots, for
+            code that needs one shape; the slot of a dropped sample repeats the first one that is kept, and is False in
+            ``__valid__``, which every batch has. Positions, steps, random numbers and states are those of full batches
+            in both. A batch that keeps no sample is a `BatchError`. See ``docs/order.md``.
         skip: What is left out of the run, of all ranks: ranges from a place to before another one, places being an
             epoch and a position in it as states count them, ``[((0, 5000), (0, 6000))]``. See `positions`, which makes
             them of steps. What comes behind keeps its positions, and the batches of all ranks close up. A state keeps
@@ -138,7 +151,7 @@ class ShardDataset(Stream):
             simplejpeg for JPEG and Pillow for the rest; ``"simplejpeg"``, ``"pillow"``, ``"opencv"``,
             ``"torchvision"``, ``"imageio"``, ``"accimage"``, or a `shardstream.decode.Backend` of your own. Files
             that it does not read are decoded as by ``"auto"``. See ``docs/backends.md``.
-        on_error: ``"raise"`` (default), or ``"skip"`` for samples whose stored data is damaged or does not decode.
+        on_error: ``"raise"`` (default), or ``"skip"`` to drop samples whose stored data is damaged or does not decode.
             Failures of the store always raise.
         verify: Compare checksums of the index and of each value read. Default true: it costs less than 1 % of decoding.
         max_value: Bytes that one value may have, as ``"1GiB"`` (default) or a number: what a compressed value unpacks
@@ -196,6 +209,7 @@ class ShardDataset(Stream):
         # How long an epoch is, and how it ends.
         epoch_size: int | None = None,
         tail: Tail | None = None,
+        dropped: Dropped = "short",
         skip: Sequence[PlaceRange] = (),
         # Distribution.
         rank: int | None = None,
@@ -227,6 +241,7 @@ class ShardDataset(Stream):
             shuffle=shuffle,
             seed=seed,
             tail=tail,
+            dropped=dropped,
             skip=skip,
             batch_transform=batch_transform,
             rank=rank,
@@ -328,11 +343,12 @@ class ShardDataset(Stream):
         return self._with(content, dataclasses.replace(self._settings, **changes))
 
     def map(self, function: Callable[..., Any]) -> Self:
-        """The same, each sample's dict being what ``function`` makes of it, or left out where that is ``None``.
+        """The same, each sample's dict being what ``function`` makes of it, or dropped if that is ``None``.
 
         It is called in the worker as ``transform`` is, after that and after maps before it, and draws random numbers
-        of its own. Stages come in this order, however they are written down: `filter`, decoding, transforms and maps
-        with `rename` and `select` among them, batches, `to_tuple`. Shares this one's epoch.
+        of its own; ``dropped`` says what becomes of batches if samples are dropped. Stages come in this order, however
+        they are written down: `filter`, decoding, transforms and maps with `rename` and `select` among them, batches,
+        `to_tuple`. Shares this one's epoch.
 
         Raises:
             UsageError: Not callable, or after `to_tuple`.
@@ -368,7 +384,8 @@ class ShardDataset(Stream):
                 url=part.source.url,
                 field=made[0],
                 hint=did_you_mean(made[0], part.source.fields)
-                + "name the stored field; by what decoding or a map makes, leave out samples in a map: return None",
+                + "name the stored field; for what decoding or a map makes: rows = ss.find_rows(dataset, predicate), "
+                "then where=rows",
             )
         chosen = ContentPart.of(narrowed(part.source, where), part.options)
         return self._with(dataclasses.replace(self._content, parts=(chosen,)), self._settings)

@@ -19,7 +19,7 @@ from shardstream.stream.dataset import ShardDataset
 from shardstream.stream.iteration.content import Content, ContentPart
 from shardstream.stream.iteration.ranks import Affinity
 from shardstream.stream.iteration.seen import has_bins, samples_seen, tokens_seen
-from shardstream.stream.iteration.settings import StreamOptions
+from shardstream.stream.iteration.settings import Dropped, StreamOptions
 from shardstream.stream.iteration.state import content_of, parse_state
 
 Weighted: TypeAlias = ShardDataset | tuple[ShardDataset, float | Fraction | str]
@@ -49,7 +49,9 @@ class Mixture(Stream):
     """Draws from several data sets by weight, always shuffled; as deterministic, elastic and resumable as one.
 
     Weights become whole numbers, and every block of so many samples of a lane holds exactly its share of each source
-    (see `shares`); with a ``schedule`` shares change on the way. Each source is walked through endlessly, in an order
+    (see `shares`); with a ``schedule`` shares change on the way. They are shares of *positions*: a source whose
+    ``transform`` drops samples has less than its share of those that are kept. For shares of kept samples, choose them
+    first: ``where=`` on the source, with what ``find_rows`` found. Each source is walked through endlessly, in an order
     of its own epochs: all of its samples come once before any comes again, also across the mixture's epochs. Its
     position is known from the mixture's alone, so a state is no larger than that of a data set.
 
@@ -78,6 +80,7 @@ class Mixture(Stream):
             samples.
         seed: Of everything random. Default 0.
         tail: See `ShardDataset`. Default ``"drop"``.
+        dropped: See `ShardDataset`.
         skip: See `ShardDataset`; with a schedule, its clock goes on through what is left out.
         batch_transform: See `ShardDataset`.
         rank: See `ShardDataset`.
@@ -112,6 +115,7 @@ class Mixture(Stream):
         batch_size: int | Mapping[str, float] | None = None,
         seed: int = 0,
         tail: Tail | None = None,
+        dropped: Dropped = "short",
         skip: Sequence[PlaceRange] = (),
         batch_transform: Callable[..., Any] | None = None,
         rank: int | None = None,
@@ -129,6 +133,7 @@ class Mixture(Stream):
             shuffle=True,
             seed=seed,
             tail=tail,
+            dropped=dropped,
             skip=skip,
             batch_transform=batch_transform,
             rank=rank,

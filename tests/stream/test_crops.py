@@ -209,7 +209,8 @@ def test_mixtures(scenes: Path) -> None:
         list(mixed("device", "worker"))
 
 
-def test_broken_samples_repeat_a_good_one(tmp_path: Path) -> None:
+@pytest.mark.parametrize("dropped", ["short", "repeat"])
+def test_broken_samples_leave_a_batch_or_repeat_a_good_one(tmp_path: Path, dropped: Any) -> None:
     shards = numbered([40], jpg=lambda n: photograph(n)[: 700 if n in (13, 14, 30) else None])
     write_dataset(tmp_path, shards)
     for threads in (1, 3):
@@ -221,12 +222,16 @@ def test_broken_samples_repeat_a_good_one(tmp_path: Path) -> None:
                     batch_size=20,
                     on_error="skip",
                     threads=threads,
+                    dropped=dropped,
                 )
             )
             for where in ("device", "worker")
         )
         assert all(map(same, map(resized, one), other))
-        assert [int((~batch["__valid__"]).sum()) for batch in one] == [2, 1]
+        if dropped == "repeat":
+            assert [int((~batch["__valid__"]).sum()) for batch in one] == [2, 1]
+        else:
+            assert [len(batch["jpg"]) for batch in one] == [len(batch["id"]) for batch in one] == [18, 19]
 
 
 def test_missing_images_are_black_and_marked(tmp_path: Path) -> None:

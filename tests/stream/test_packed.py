@@ -99,6 +99,8 @@ def test_a_bin_that_contradicts_itself_is_an_error_or_skipped() -> None:
     with pytest.raises(DecodeError, match=r"lengths of 3 tokens in a bin of 4.*key 3|key 3.*lengths of 3"):
         batches(store, Packed())
     batch = batches(store, Packed(), on_error="skip", batch_size=8)[0]
+    assert batch["ids"][:, 0].tolist() == [0, 1, 2, 4, 5, 6, 7]
+    batch = batches(store, Packed(), on_error="skip", batch_size=8, dropped="repeat")[0]
     assert batch["ids"][:, 0].tolist() == [0, 1, 2, 0, 4, 5, 6, 7]
     assert batch["__valid__"].tolist() == [True, True, True, False, True, True, True, True]
     with pytest.raises(DecodeError, match="lengths of 3 tokens"):

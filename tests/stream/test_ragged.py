@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 import shardstream as ss
 from shardstream.errors import UsageError
-from shardstream.stream.batching.batches import collate_rows, collate_values
+from shardstream.stream.batching.collate import collate_rows, collate_values
 from shardstream.stream.tensors.numbers import Numbers
 
 from ..load.lending import is_lent

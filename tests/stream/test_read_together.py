@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 from collections.abc import Callable, Iterator
+from functools import partial
 from itertools import chain, islice
 from pathlib import Path
 from typing import Any
@@ -155,8 +156,11 @@ def test_damage_comes_to_light_where_it_lies(numbers: Path, tmp_path: Path) -> N
     assert len(found) == 333 // 5
     assert isinstance(error, ChecksumError)
     assert "k0333" in str(error)
-    skipping = read(lambda: make(on_error="skip"))
-    assert skipping == alone(lambda: make(on_error="skip"))
+    for dropped, samples in (("short", 4), ("repeat", 5)):
+        again = partial(make, on_error="skip", dropped=dropped)
+        skipping = read(again)
+        assert skipping == alone(again)
+        assert len(skipping[66]["n"]) == samples
     assert sum(not valid for batch in skipping for valid in batch["__valid__"]) == 1
     assert skipping[66]["__valid__"] == [True, True, True, False, True]
 

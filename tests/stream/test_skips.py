@@ -43,13 +43,18 @@ def test_verify_can_be_turned_off(damaged: Path) -> None:
     assert len(list(ss.ShardDataset(damaged, fields={"jpg": "bytes"}, verify=False))) == 12
 
 
-def test_skipping_repeats_the_first_good_slot(damaged: Path) -> None:
+def test_a_skipped_sample_leaves_its_batch_or_is_replaced(damaged: Path) -> None:
     fields = {"jpg": ss.decode.CenterCrop(32, resize=40), "id": None}
-    batch = next(iter(ss.ShardDataset(damaged, fields=fields, batch_size=12, on_error="skip")))
-    assert batch["__valid__"].tolist() == [n != DAMAGED for n in range(12)]
-    assert batch["id"].tolist() == [0 if n == DAMAGED else n for n in range(12)]
-    assert batch["__key__"][DAMAGED] == "k000000"
-    assert (batch["jpg"][DAMAGED] == batch["jpg"][0]).all()
+    dataset = ss.ShardDataset(damaged, fields=fields, batch_size=12, on_error="skip")
+    batch, full = (next(iter(one)) for one in (dataset, dataset.replace(dropped="repeat")))
+    assert full["__valid__"].tolist() == [n != DAMAGED for n in range(12)]
+    assert full["id"].tolist() == [0 if n == DAMAGED else n for n in range(12)]
+    assert full["__key__"][DAMAGED] == "k000000"
+    assert (full["jpg"][DAMAGED] == full["jpg"][0]).all()
+    assert batch["id"].tolist() == [n for n in range(12) if n != DAMAGED]
+    assert batch["__key__"] == [f"k{n:06d}" for n in batch["id"]]
+    assert (batch["jpg"] == full["jpg"][full["__valid__"]]).all()
+    assert "__valid__" not in batch
 
 
 def test_single_samples_are_left_out(damaged: Path) -> None:
@@ -63,8 +68,7 @@ def test_undecodable_payloads_are_skipped_like_damaged_ones(tmp_path: Path) -> N
     with pytest.raises(ss.errors.DecodeError, match="k000002"):
         list(ss.ShardDataset(tmp_path, fields=fields, batch_size=6))
     batch = next(iter(ss.ShardDataset(tmp_path, fields=fields, batch_size=6, on_error="skip")))
-    assert batch["__valid__"].tolist() == [n != 2 for n in range(6)]
-    assert batch["id"].tolist() == [0, 1, 0, 3, 4, 5]
+    assert batch["id"].tolist() == [0, 1, 3, 4, 5]
 
 
 def test_too_many_skips_raise(damaged: Path) -> None:
@@ -87,6 +91,6 @@ def test_a_missing_shard_is_no_fault_of_data(tmp_path: Path) -> None:
 
 def test_the_loader_counts_and_lists_skips(damaged: Path) -> None:
     loader = ss.Loader(ss.ShardDataset(damaged, on_error="skip", fields={"jpg": "bytes"}), batch_size=6, num_workers=1)
-    assert sum(int(batch["__valid__"].sum()) for batch in loader) == 11
-    assert loader.stats.skipped == 1
+    assert sum(len(batch["jpg"]) for batch in loader) == 11
+    assert (loader.stats.samples, loader.stats.skipped, loader.stats.filtered) == (11, 1, 0)
     assert "k000004" in loader.stats.skipped_places[0]

@@ -169,7 +169,7 @@ def test_a_row_that_ends_in_the_middle_of_a_number(tmp_path: Path, format: str, 
         place = caught.value.place
         assert (place["key"], place["sample"], place["field"], "shard" in place) == ("k000003", 3, "row", True)
     batch = ss.ShardDataset(folder, batch_size=6, shuffle=False, fields=fields, on_error="skip").peek()
-    assert batch["__valid__"].tolist() == [True] * 3 + [False] + [True] * 2
+    assert [len(one) for one in batch["row"]] == [n for n in range(6) if n != 3]
     (problem,) = verify(folder).problems
     assert (problem.kind, problem.sample, problem.key, problem.field) == ("value", 3, "k000003", "row")
     assert problem.what == "the value has 7 bytes, no multiple of the 2 of values:uint16"

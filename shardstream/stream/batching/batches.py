@@ -1,14 +1,13 @@
 """From stored rows to batches: one slab an output, each sample decoded straight into its slot.
 
-``collate_*`` put together what is not decoded into slabs: values of many samples as one value of a batch.
+Slots whose sample is dropped are cut away, or filled with the first sample that is kept.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from types import MappingProxyType, NoneType
-from typing import Any, Literal, TypeAlias
+from typing import Any
 
 import numpy as np
 import torch
@@ -16,26 +15,18 @@ from numpy.typing import NDArray
 
 from shardstream.dataset.rows import RowBatch, location_in
 from shardstream.dataset.step import Step
-from shardstream.decode.crops import Cut
 from shardstream.decode.masks import Mask
 from shardstream.decode.plan import Output
 from shardstream.decode.usercall import UserCall
-from shardstream.errors import BatchError, DataError
+from shardstream.errors import DataError, UsageError
 from shardstream.shards.fields import ValuesType
+from shardstream.stream.batching.collate import Form, collate_samples, collate_values
 from shardstream.stream.batching.columns import ColumnBuilder
-from shardstream.stream.batching.samples import SampleDecoder, StageClock, StepDecoding, first_good
-from shardstream.stream.tensors.crops import CropSlab, CropSlabs, collate_cuts
-from shardstream.stream.tensors.joined import JoinedBytes, JoinedRows, bytes_rows
+from shardstream.stream.batching.samples import SampleDecoder, StageClock, StepDecoding, kept_slots
+from shardstream.stream.tensors.crops import CropSlab, CropSlabs
+from shardstream.stream.tensors.joined import JoinedBytes, JoinedRows
 from shardstream.stream.tensors.nested import refuse_devices
-from shardstream.stream.tensors.numbers import Numbers, Where, is_number
-from shardstream.stream.tensors.ragged import Ragged, type_name
-from shardstream.stream.tensors.slabs import empty_slab, slab_of, torch_dtype
-
-_CONVERT = "convert them by a callable in `fields`"
-
-Form: TypeAlias = Literal["image", "mask", "rows", "arrays"] | None
-"""What the arrays of an output are in a batch, where more is known than what they look like: pictures, which are never
-`Ragged`; rows, which always are; arrays as they are stored, which are too unless they are tensors of one shape."""
+from shardstream.stream.tensors.slabs import channels_first, empty_slab, slab_of, torch_dtype
 
 
 class BatchBuilder:
@@ -49,8 +40,9 @@ class BatchBuilder:
         decoder_of: For each source the number of its decoder.
         clock: Counts where the time goes.
         batch_transform: A user's callable for each batch, or ``None``.
-        mark: Whether every batch has ``__valid__``, not only those with slots that were dropped.
+        mark: Whether batches have ``__valid__``.
         keys: Whether batches have ``__key__``.
+        short: Whether slots whose sample is dropped are cut away; else they repeat the first sample that is kept.
     """
 
     def __init__(
@@ -62,13 +54,15 @@ class BatchBuilder:
         batch_transform: Callable[..., Any] | None,
         mark: bool,
         keys: bool,
+        short: bool,
     ) -> None:
         self._decoders = decoders
         self._decoder_of = decoder_of
         self._clock = clock
-        self._slabs = [SlabBuilder(decoder, clock, keys=keys) for decoder in decoders]
+        self._slabs = [SlabBuilder(decoder, clock, keys=keys, short=short) for decoder in decoders]
         self.transform = None if batch_transform is None else UserCall(batch_transform, what="batch_transform")
         self._mark = mark
+        self._short = short
         outputs = [(output, decoder) for decoder in decoders for output in decoder.plan.outputs]
         forms = [(decoder.names.get(output.name), _form(output, decoder)) for output, decoder in outputs]
         # A transform may have made stored arrays equal; those that it left as they are are rows by their looks.
@@ -96,29 +90,33 @@ class BatchBuilder:
         """Have these steps read at once when the first of them comes, see `ColumnBuilder.expect`."""
         self._slabs[0].columns.expect(whole, steps)
 
-    def batch(self, step: Step) -> tuple[Any, NDArray[np.bool_], dict[int, str]]:
+    def batch(self, step: Step) -> tuple[Any, NDArray[np.bool_], list[int] | None, dict[int, str]]:
         """The step as one batch.
 
         Returns:
-            The batch, which slots hold a sample of their own, and the reasons of those that were broken.
+            The batch, which slots hold a sample of their own, the slots whose samples are kept (``None`` for all), and
+            the reasons of those that were broken.
 
         Raises:
-            BatchError: Values that cannot become one batch, or no good sample.
+            BatchError: Values that cannot become one batch, or no sample is kept.
             DataError: Broken data, if the policy is to raise.
+            UsageError: Batches are to have ``__valid__``, and the transform returns no dicts.
         """
         decoder_of = np.zeros(1, np.int64) if step.sources is None else self._decoder_of[step.sources]
         decoder = int(decoder_of[0])
-        if (decoder_of == decoder).all() and self._decoders[decoder].transform is None:
-            batch, dropped, broken = self._slabs[decoder].batch(step)
-        else:
-            batch, dropped, broken = self._of_samples(step)
-        valid = np.ones(len(step.rows), np.bool_) if step.valid is None else step.valid.copy()
-        valid[dropped] = False
+        straight = (decoder_of == decoder).all() and self._decoders[decoder].transform is None
+        batch: Any
+        batch, kept, broken = self._slabs[decoder].batch(step) if straight else self._of_samples(step)
+        own = np.ones(len(step.rows), np.bool_) if step.valid is None else step.valid
+        own = own if kept is None else own_slots(own, kept)
+        slots = kept if self._short else None
         if isinstance(batch, dict):
             if step.sources is not None:
-                batch["__source__"] = slab_of(step.sources)
-            if self._mark or dropped:
-                batch["__valid__"] = slab_of(valid)
+                batch["__source__"] = slab_of(step.sources if slots is None else step.sources[slots])
+            if self._mark:
+                batch["__valid__"] = slab_of(own if slots is None else own[slots])
+        elif self._mark:
+            raise no_mask(batch)
         if self.transform is not None:
             self._clock.lap("assemble")
             if self._decoders[0].status is not None:
@@ -128,25 +126,55 @@ class BatchBuilder:
             self._clock.lap("transform")
         if torch.utils.data.get_worker_info() is not None:
             refuse_devices(batch)
-        return batch, valid, broken
+        return batch, own, kept, broken
 
-    def _of_samples(self, step: Step) -> tuple[Any, list[int], dict[int, str]]:
+    def _of_samples(self, step: Step) -> tuple[Any, list[int] | None, dict[int, str]]:
         samples, broken = self.samples(step)
-        dropped = [i for i, sample in enumerate(samples) if sample is None]
-        good = first_good(dict.fromkeys(dropped) | broken, len(samples))
-        filled = [samples[good] if sample is None else sample for sample in samples]
+        dropped = {slot: broken.get(slot, "") for slot, sample in enumerate(samples) if sample is None}
+        kept = kept_slots(dropped, len(samples)) if dropped else None
+        chosen = chosen_slots(kept, len(samples), short=self._short)
         decoder_of = [0] * len(samples) if step.sources is None else self._decoder_of[step.sources].tolist()
 
-        def where(slot: int) -> dict[str, str | int]:
-            slot = good if samples[slot] is None else slot
-            return self._decoders[decoder_of[slot]].location(step.only(np.array([slot])))
+        def where(i: int) -> dict[str, str | int]:
+            return self._decoders[decoder_of[chosen[i]]].location(step.only(np.array([chosen[i]])))
 
-        numbers = self._decoders[decoder_of[0]].numbers
-        return (
-            collate_samples(filled, numbers=numbers, forms=self._forms, where=where),
-            dropped,
-            broken,
-        )
+        numbers, values = self._decoders[decoder_of[0]].numbers, [samples[slot] for slot in chosen]
+        batch = collate_samples(values, numbers=numbers, forms=self._forms, where=where, slots=len(samples))
+        return batch, kept, broken
+
+
+def chosen_slots(kept: list[int] | None, count: int, *, short: bool) -> Sequence[int]:
+    """The slots of a step whose samples a batch has, in order.
+
+    Args:
+        kept: The slots whose samples are kept; ``None`` for all.
+        count: Slots of the step.
+        short: Whether the others are cut away; else each is the first one that is kept.
+    """
+    if kept is None:
+        return range(count)
+    if short:
+        return kept
+    chosen = [kept[0]] * count
+    for slot in kept:
+        chosen[slot] = slot
+    return chosen
+
+
+def own_slots(valid: NDArray[np.bool_], kept: list[int]) -> NDArray[np.bool_]:
+    """Those of the ``valid`` slots, bool (b,), that are kept."""
+    own = np.zeros(len(valid), np.bool_)
+    own[kept] = valid[kept]
+    return own
+
+
+def no_mask(value: Any) -> UsageError:
+    """The error if there is no dict to put ``__valid__`` into."""
+    return UsageError(
+        f'"__valid__" says which slots of a batch repeat a sample, and the transform returned {type(value).__name__}, '
+        "which has no place for it",
+        hint='return a dict of named values; or use neither tail="pad" nor dropped="repeat", which repeat samples',
+    )
 
 
 def _form(output: Output, decoder: SampleDecoder) -> Form:
@@ -168,12 +196,14 @@ class SlabBuilder:
         decoder: What reads and decodes; its ``transform`` is not called.
         clock: Counts where the time goes.
         keys: Whether batches have ``__key__``.
+        short: As of `BatchBuilder`.
     """
 
-    def __init__(self, decoder: SampleDecoder, clock: StageClock, *, keys: bool) -> None:
+    def __init__(self, decoder: SampleDecoder, clock: StageClock, *, keys: bool, short: bool) -> None:
         self._decoder = decoder
         self._clock = clock
         self._keys = keys
+        self._short = short
         self.columns = ColumnBuilder(decoder)
         self._loose = [
             output
@@ -192,12 +222,12 @@ class SlabBuilder:
             if output.is_cut and output.slot is not None
         }
 
-    def batch(self, step: Step) -> tuple[dict[str, Any], list[int], dict[int, str]]:
-        """The step's batch, the slots that have no sample of their own, and the reasons of those that were broken."""
+    def batch(self, step: Step) -> tuple[dict[str, Any], list[int] | None, dict[int, str]]:
+        """The step's batch, the slots whose samples are kept (``None`` for all), and why the others are broken."""
         columns = self.columns
         expected = columns.expected(step) if columns.steps else None
         if expected is not None:
-            return self._of_columns(*expected), [], {}
+            return self._of_columns(*expected), None, {}
         into = {source: JoinedBytes() for source in self._bytes.values()} if self._bytes else {}
         rows, broken = self._decoder.read(step, into)
         count = len(step.rows)
@@ -227,17 +257,19 @@ class SlabBuilder:
                     continue
                 for name, column in values.items():
                     column[i] = sample[name]
-        if loose:
             self._clock.lap("decode")
         bins = columns.bins(rows) if columns.has_bins else []
         for i, wrong in columns.wrong(rows, bins).items() if columns.has_bins else ():
             if i not in broken:
                 broken[i] = self._decoder.policy.admit(wrong)
+        kept = None
         if broken:
-            good = first_good(broken, count)
-            self._repeat(good, broken, rows, [*views.values(), *values.values()])
+            kept = kept_slots(broken, count)
+            chosen = chosen_slots(kept, count, short=self._short)
+            rows, slabs = rows.part(chosen), {name: _moved(slab, chosen) for name, slab in slabs.items()}
+            values = {name: [column[slot] for slot in chosen] for name, column in values.items()}
             bins = columns.bins(rows) if columns.has_bins else []
-        (made,) = columns.of_bins(bins, (count,)) if columns.has_bins else ({},)
+        (made,) = columns.of_bins(bins, (len(rows.rows),)) if columns.has_bins else ({},)
         batch: dict[str, Any] = {"__key__": rows.keys} if self._keys else {}
         for output in self._decoder.plan.outputs:
             if output.name in made:
@@ -246,13 +278,13 @@ class SlabBuilder:
                 batch[output.name] = self._cut[output.name].crops(cut[output.name], values[output.name])
             elif output.name in joined:
                 batch[output.name] = joined[output.name].join(self._stored_bytes(output, rows))
-            elif not broken and self._is_joined(output, rows):
+            elif self._is_joined(output, rows):
                 batch[output.name] = into[output.sources[0]].rows(self._stored_bytes(output, rows))
             else:
-                batch[output.name] = self._column(output, rows, slabs.get(output.name), values.get(output.name))
+                batch[output.name] = self._column(output, rows, slabs, values, count)
             if (output.name in slabs or output.is_cut) and output.optional:
                 batch[f"{output.name}.__valid__"] = slab_of(self._present(output, rows))
-        return batch, sorted(broken), broken
+        return batch, kept, broken
 
     def _of_columns(self, rows: RowBatch, of_bins: Mapping[str, Any]) -> dict[str, Any]:
         """The batch of rows of which all outputs are columns."""
@@ -269,21 +301,22 @@ class SlabBuilder:
         """The outputs whose rows become a batch as one."""
         return {output.name: how for output, how in self._joined if how.fit(self._stored_bytes(output, rows))}
 
-    def _repeat(self, good: int, broken: dict[int, str], rows: RowBatch, columns: list[Any]) -> None:
-        stored = [rows.columns[source].data for source in self._decoder.plan.sources]
-        for column in [*columns, *stored, rows.keys]:
-            for i in broken:
-                column[i] = column[good]
-
-    def _column(self, output: Output, rows: RowBatch, slab: torch.Tensor | None, values: list[Any] | None) -> Any:
+    def _column(
+        self,
+        output: Output,
+        rows: RowBatch,
+        slabs: Mapping[str, torch.Tensor],
+        values: Mapping[str, list[Any]],
+        slots: int,
+    ) -> Any:
+        name, slab = output.name, slabs.get(output.name)
         if slab is not None:
             return channels_first(slab) if output.is_image and slab.ndim == 4 else slab
         if output.plain:
-            return self.columns.numbers(output, rows)
-        numbers, where = self._decoder.numbers, partial(location_in, rows)
-        if values is None:
-            values = self._stored_bytes(output, rows)
-        return collate_values(output.name, values, numbers=numbers, form=self._forms[output.name], where=where)
+            return self.columns.numbers(output, rows, slots)
+        numbers, where, form = self._decoder.numbers, partial(location_in, rows), self._forms[name]
+        made = values[name] if name in values else self._stored_bytes(output, rows)
+        return collate_values(name, made, numbers=numbers, form=form, where=where, slots=slots)
 
     def _present(self, output: Output, rows: RowBatch) -> NDArray[np.bool_]:
         present = np.zeros(len(rows.rows), np.bool_)
@@ -299,192 +332,10 @@ class SlabBuilder:
         return [next((value for value in values if value is not None), None) for values in zip(*columns, strict=True)]
 
 
-def channels_first(slab: torch.Tensor) -> torch.Tensor:
-    """Images (B, H, W, 3) as (B, 3, H, W) with channels-last strides: the same memory."""
-    return slab.permute(0, 3, 1, 2)
-
-
-def collate_values(
-    name: str, values: Sequence[Any], *, numbers: Numbers, form: Form = None, where: Where | None = None
-) -> Any:
-    """One output's values as they stand in a batch.
-
-    Arrays and tensors of one shape become one slab, those of several a `Ragged`; numbers a tensor, bytes a `Ragged`,
-    crops for the device `Crops`; all else stays a list, and so does an output that some sample has no value of, unless
-    it is stored numbers.
-
-    Args:
-        name: The output.
-        values: One a sample.
-        numbers: What decides the dtype of numbers.
-        form: What is known of arrays. Those (H, W, 3) of an ``"image"`` become (B, 3, H, W), channels last.
-        where: Where a sample lies, for errors.
-
-    Raises:
-        BatchError: Arrays whose dtypes or numbers of dimensions differ, pictures of several sizes, or numbers, see
-            `Numbers.slab`.
-    """
-    if form == "rows" or form == "arrays":
-        return collate_rows(name, values, numbers=numbers, where=where, always=form == "rows")
-    first = values[0]
-    kinds = set(map(type, values))
-    if Cut in kinds:
-        return collate_cuts(name, values)
-    if NoneType in kinds:
-        numbers.lacking(name, values, where)
-        # Views of buffers neither travel from a worker nor outlive them.
-        return [bytes(value) if isinstance(value, memoryview) else value for value in values]
-    if len(kinds) > 1 and any(issubclass(kind, torch.Tensor | np.ndarray) for kind in kinds):
-        _check_types(name, values, where)
-    if isinstance(first, torch.Tensor | np.ndarray):
-        equal = _of_one_shape(name, values, form, where)
-        numbers.settle(name, first.dtype if isinstance(first, torch.Tensor) else torch_dtype(first.dtype), where)
-        if not equal:
-            return Ragged.of(values)
-        image = form == "image"
-        return _stacked_tensors(values) if isinstance(first, torch.Tensor) else _stacked(values, image=image)
-    if isinstance(first, bytes | bytearray | memoryview):
-        return bytes_rows(values)
-    if all(map(is_number, kinds)):
-        return numbers.slab(name, values, where)
-    return list(values)
-
-
-def _stacked_tensors(values: Sequence[torch.Tensor]) -> torch.Tensor:
-    first = values[0]
-    slab = empty_slab((len(values), *first.shape), first.dtype) if first.device.type == "cpu" else None
-    return torch.stack(list(values), out=slab)
-
-
-def _stacked(values: Sequence[np.ndarray[Any, Any]], *, image: bool) -> torch.Tensor:
-    first = values[0]
-    slab = empty_slab((len(values), *first.shape), torch_dtype(first.dtype))
-    np.stack(values, out=slab.numpy())
-    # One channel is that of a picture with 16 bits; what a callable makes of an image may have one as well.
-    channels = (1, 3) if first.dtype == np.uint16 else (3,)
-    return channels_first(slab) if image and first.ndim == 3 and first.shape[2] in channels else slab
-
-
-def _check_types(name: str, values: Sequence[Any], where: Where | None) -> None:
-    """Refuse arrays or tensors beside anything else."""
-    kinds = [next((kind for kind in (torch.Tensor, np.ndarray) if isinstance(value, kind)), None) for value in values]
-    if len(set(kinds)) > 1:
-        few = ", ".join(sorted({type(value).__name__ for value in values}))
-        what = f"values of different types cannot become one batch ({few})"
-        raise BatchError(what, field=name, hint=_CONVERT, **_first_other(kinds, where))
-
-
-def _first_other(values: Sequence[Any], where: Where | None) -> dict[str, Any]:
-    """Where the first lies that is not like the one before all."""
-    return {} if where is None else dict(where(next(i for i, value in enumerate(values) if value != values[0])))
-
-
-def _of_one_shape(name: str, values: Sequence[Any], form: Form, where: Where | None) -> bool:
-    """Whether arrays or tensors are one slab; else they are rows.
-
-    Raises:
-        BatchError: They are neither: they differ in dtype or number of dimensions, or are pictures.
-    """
-    kinds = [(tuple(value.shape), type_name(value)) for value in values]
-    if len(set(kinds)) == 1:
-        return True
-    hint = _why_no_rows(name, values, form)
-    if not hint:
-        return False
-    shapes = sorted(set(kinds))
-    few = ", ".join(f"{list(shape)} {dtype}" for shape, dtype in shapes[:3]) + ", ..." * (len(shapes) > 3)
-    what = f"values of {len(shapes)} different shapes or dtypes cannot become one batch ({few})"
-    raise BatchError(what, field=name, hint=hint, **_first_other(kinds, where))
-
-
-def _why_no_rows(name: str, values: Sequence[Any], form: Form) -> str:
-    """What to do about arrays or tensors that differ in shape or dtype; ``""`` where they are rows as they are."""
-    first = values[0]
-    if len({value.ndim for value in values}) > 1:
-        return (
-            "give them as many dimensions each: a picture with grey ones, [..., None]; rows of four without any,"
-            " np.zeros((0, 4), np.float32)"
-        )
-    if len({type_name(value) for value in values}) > 1:
-        return "make them one dtype where they are made: value.astype(np.float32), or value.to(torch.float32)"
-    if form == "mask" and first.ndim == 2:
-        return f'masks follow the crop of their image: fields={{"{name}": ss.decode.Mask(like=...)}}'
-    if _is_picture(first, form):
-        return (
-            f'images: fields={{"{name}": ss.decode.RandomResizedCrop(224)}}, or CenterCrop(224, resize=256), makes'
-            " them equal, and so can a transform; to keep their sizes, pass collate_fn to ss.Loader"
-        )
-    return ""
-
-
-def _is_picture(value: Any, form: Form) -> bool:
-    """Whether an array or tensor is a picture, and no row of numbers: also one that a callable made of an image."""
-    return bool(value.ndim == 3 and (form == "image" or (value.shape[2] == 3 and type_name(value) == "uint8")))
-
-
-def collate_rows(
-    name: str, values: Sequence[Any], *, numbers: Numbers, where: Where | None = None, always: bool = False
-) -> Any:
-    """Arrays or tensors as `Ragged` rows, whatever their shapes; tensors that happen to be equal are stacked.
-
-    What a transform made of something else is collated as that.
-
-    Args:
-        name: The output.
-        values: One a sample.
-        numbers: As of `collate_values`.
-        where: As of `collate_values`.
-        always: Tensors are rows also where they are equal. What has no dimension never is.
-
-    Raises:
-        BatchError: They differ in dtype or number of dimensions.
-    """
-    arrays = all(isinstance(value, np.ndarray) for value in values)
-    if not arrays and not all(isinstance(value, torch.Tensor) for value in values):
-        return collate_values(name, values, numbers=numbers, where=where)
-    if always and values[0].ndim == 0:
-        return collate_values(name, values, numbers=numbers, where=where)
-    kinds = [(type_name(value), value.ndim) for value in values]
-    if len(set(kinds)) > 1:
-        few = ", ".join(f"{dtype} with {ndim} dimensions" for dtype, ndim in sorted(set(kinds))[:3])
-        what = f"arrays of different kinds in one batch: {few}"
-        raise BatchError(what, field=name, hint=_why_no_rows(name, values, None), **_first_other(kinds, where))
-    if not arrays and not always and len({value.shape for value in values}) == 1:
-        return _stacked_tensors(values)
-    return Ragged.of(values)
-
-
-def collate_samples(
-    samples: Sequence[Any],
-    *,
-    numbers: Numbers,
-    forms: Mapping[str, Form] = MappingProxyType({}),
-    where: Where | None = None,
-) -> Any:
-    """Samples as one batch: dicts by name, tuples by place, anything else by itself.
-
-    Args:
-        samples: The samples.
-        numbers: As of `collate_values`. What stands in tuples, or by itself, has no declared dtype.
-        forms: By name, as of `collate_values`.
-        where: As of `collate_values`.
-
-    Raises:
-        BatchError: Samples of different keys or shapes.
-    """
-    first = samples[0]
-    if isinstance(first, dict):
-        if any(sample.keys() != first.keys() for sample in samples):
-            differ = sorted({str(name) for sample in samples for name in sample.keys() ^ first.keys()})
-            raise BatchError(f"some samples of a batch have {', '.join(differ)} and some not", hint="return equal keys")
-        batch: dict[str, Any] = {}
-        for name in first:
-            values = [sample[name] for sample in samples]
-            batch[name] = collate_values(name, values, numbers=numbers, form=forms.get(name), where=where)
-        return batch
-    if isinstance(first, tuple):
-        if any(len(sample) != len(first) for sample in samples):
-            raise BatchError("samples of a batch are tuples of different lengths", hint="return equally long ones")
-        columns = enumerate(zip(*samples, strict=True))
-        return tuple(collate_values(f"[{i}]", column, numbers=numbers, where=where) for i, column in columns)
-    return collate_values("the sample", samples, numbers=numbers, where=where)
+def _moved(slab: torch.Tensor, chosen: Sequence[int]) -> torch.Tensor:
+    """The rows of a slab that `chosen_slots` names, in their order, at its front: a view of the same memory."""
+    rows = slab.numpy()
+    for place, slot in enumerate(chosen):  # no slot is written to before its last use
+        if place != slot:
+            rows[place] = rows[slot]
+    return slab[: len(chosen)]

@@ -71,8 +71,13 @@ class ColumnBuilder:
                 batch |= others
         return made
 
-    def numbers(self, output: Output, rows: RowBatch) -> torch.Tensor:
+    def numbers(self, output: Output, rows: RowBatch, slots: int = 0) -> torch.Tensor:
         """A column of numbers as it is stored, in the dtype that it has in batches.
+
+        Args:
+            output: The output.
+            rows: The rows.
+            slots: Of the step, as of `empty_slab`.
 
         Raises:
             BatchError: Some are missing, or their dtype has no room for them.
@@ -84,8 +89,8 @@ class ColumnBuilder:
         assert isinstance(column.data, np.ndarray)
         data = column.data
         if output.name not in self._converted:
-            return slab_over(data)
-        slab = empty_slab(data.shape, torch_dtype(self._decoder.numbers.declared[output.name]))
+            return slab_over(data, slots)
+        slab = empty_slab(data.shape, torch_dtype(self._decoder.numbers.declared[output.name]), slots)
         converted(output.name, data, partial(location_in, rows), slab.numpy())
         return slab
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from contextlib import nullcontext
+from copy import copy
 from typing import Any, Self
 
 import numpy as np
@@ -25,8 +26,9 @@ from shardstream.storage.base.awaited import listen
 from shardstream.storage.base.heap import keep_freed_memory
 from shardstream.storage.blocks.held import keep_blocks
 from shardstream.storage.cache.capacity import memory_left
-from shardstream.stream.batching.batches import BatchBuilder
-from shardstream.stream.batching.samples import SampleDecoder, StageClock, StepDecoding, decode_pool_of
+from shardstream.stream.batching.batches import BatchBuilder, chosen_slots, no_mask, own_slots
+from shardstream.stream.batching.lost_slots import LostSlots
+from shardstream.stream.batching.samples import SampleDecoder, StageClock, StepDecoding, decode_pool_of, kept_slots
 from shardstream.stream.ipc.orphans import end_with_parent
 from shardstream.stream.ipc.spans import SpanRecorder
 from shardstream.stream.ipc.worker_batch import BatchFailure, WorkerBatch
@@ -59,6 +61,7 @@ class StepPipeline:
         self, content: Content, settings: StreamOptions, status: WorkerStatus | None, workers: int | None = None
     ) -> None:
         self.content = content
+        self._settings = settings
         self._names = settings.names
         self._by_cost = content.by_cost is not None
         self._status = status
@@ -92,8 +95,10 @@ class StepPipeline:
             for number, part in enumerate(groups)
         ]
         self._counted = counters().snapshot()
-        skips = self._shards.excludes or any(decoder.policy.skips for decoder in self._decoders)
-        self._mark = settings.effective_tail == "pad" or skips
+        self._single = settings.batch_size is None
+        self._short = settings.dropped == "short"
+        self._lost = LostSlots()
+        self._mark = settings.marks or (self._names is not None and "__valid__" in self._names)
         self._batches = BatchBuilder(
             self._decoders,
             np.array(decoder_of),
@@ -101,6 +106,7 @@ class StepPipeline:
             batch_transform=settings.batch_transform,
             mark=self._mark,
             keys=self._names is None or "__key__" in self._names or settings.batch_transform is not None,
+            short=self._short,
         )
         calls: list[Any] = [self._batches.transform]
         for decoder in self._decoders:
@@ -222,6 +228,10 @@ class StepPipeline:
         with self._kept(), self._pool.in_charge():
             made = self._samples(step) if lists else self._batch(step)
         self._clock.lap("assemble")
+        self._lost.steps += 1
+        self._lost.slots += len(step.rows)
+        if (made.filtered or made.skipped) and not self._single:
+            self._lost.add(made.filtered, len(made.skipped))
         if self._by_cost:
             made.positions, made.members = 1, len(step.rows)
         made.stages = self._clock.seconds
@@ -241,35 +251,47 @@ class StepPipeline:
         for decoder in self._decoders:
             refuse_samples(decoder.plan.cut)
         samples, broken = self._batches.samples(step)
-        valid = np.ones(len(samples), np.bool_) if step.valid is None else step.valid
-        own = np.array([sample is not None for sample in samples], np.bool_) & valid
-        kept, slots = [], []
-        for slot, (sample, is_valid) in enumerate(zip(samples, valid.tolist(), strict=True)):
-            if sample is None:
-                continue
-            if self._mark and isinstance(sample, dict):
-                sample["__valid__"] = is_valid
-            if self._in_worker:
-                refuse_devices(sample)
-            kept.append(sample if self._names is None else self._as_tuple(sample, self._names))
-            slots.append(slot)
+        dropped = {slot: broken.get(slot, "") for slot, sample in enumerate(samples) if sample is None}
+        kept = [slot for slot in range(len(samples)) if slot not in dropped]
+        if dropped and not self._single:
+            kept = kept_slots(dropped, len(samples))
+        repeat = bool(dropped) and not (self._short or self._single)
+        chosen = chosen_slots(kept, len(samples), short=not repeat)
+        own = own_slots(np.ones(len(samples), np.bool_) if step.valid is None else step.valid, kept)
+        valid = own if repeat else own[kept]
         return WorkerBatch(
-            kept,
+            [self._sample(samples[slot], is_valid) for slot, is_valid in zip(chosen, valid.tolist(), strict=True)],
             int(own.sum()),
             list(broken.values()),
             sources={} if step.sources is None else self._counts(step.sources[own]),
-            slots=None if len(slots) == len(samples) else slots,
             positions=len(samples),
+            slots=kept if dropped and not repeat else None,
+            filtered=len(dropped) - len(broken),
         )
 
+    def _sample(self, sample: Any, is_valid: bool) -> Any:
+        """A sample as it is handed out; one that is repeated comes again, as another dict."""
+        if self._mark and isinstance(sample, dict):
+            sample = copy(sample)
+            sample["__valid__"] = is_valid
+        elif self._mark and not self._single:
+            raise no_mask(sample)
+        if self._in_worker:
+            refuse_devices(sample)
+        return sample if self._names is None else self._as_tuple(sample, self._names)
+
     def _batch(self, step: Step) -> WorkerBatch:
-        batch, valid, broken = self._batches.batch(step)
+        batch, own, kept, broken = self._batches.batch(step)
+        if self._batches.transform is not None and isinstance(batch, dict):
+            self._settings.check_mask(batch)
         return WorkerBatch(
             batch if self._names is None else self._as_tuple(batch, self._names),
-            int(valid.sum()),
+            int(own.sum()),
             list(broken.values()),
-            sources={} if step.sources is None else self._counts(step.sources[valid]),
+            sources={} if step.sources is None else self._counts(step.sources[own]),
             positions=len(step.rows),
+            slots=kept if self._short else None,
+            filtered=0 if kept is None else len(step.rows) - len(kept) - len(broken),
         )
 
     def _counts(self, sources: NDArray[np.int64]) -> dict[str, int]:

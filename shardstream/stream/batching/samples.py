@@ -464,22 +464,27 @@ def threaded(outputs: Sequence[Output]) -> list[Output]:
 def _without(step: Step, broken: Mapping[int, str]) -> Step:
     """The step with its first good sample in broken slots; BatchError where there is none."""
     chosen = np.arange(len(step.rows))
-    chosen[list(broken)] = first_good(broken, len(step.rows))
+    chosen[list(broken)] = kept_slots(broken, len(step.rows))[0]
     return step.only(chosen)
 
 
-def first_good(broken: Mapping[int, object], count: int) -> int:
-    """The first of ``count`` slots that is not broken.
+def kept_slots(dropped: Mapping[int, str], count: int) -> list[int]:
+    """The slots of a step whose samples are kept, in order.
+
+    Args:
+        dropped: The other slots, with the reason where it is known.
+        count: Slots of the step.
 
     Raises:
         BatchError: There is none.
     """
-    for i in range(count):
-        if i not in broken:
-            return i
-    reasons = [str(reason) for reason in broken.values() if reason]
+    kept = [slot for slot in range(count) if slot not in dropped]
+    if kept:
+        return kept
+    reasons = [reason for reason in dropped.values() if reason]
     raise BatchError(
         f"none of the {count} samples of a batch can be used" + (f"; the first: {reasons[0]}" if reasons else ""),
-        hint="let the transform return the sample (None leaves it out), or take a larger batch_size where it or "
-        "exclude_keys= leaves out many; of damaged samples, `shardstream verify` lists all",
+        hint="return the sample from the transform (None drops it); to filter, choose the samples before they are put "
+        "into batches, which are then full: rows = ss.find_rows(dataset, predicate), then "
+        "ShardDataset(..., where=rows); `shardstream verify URL` lists damaged samples",
     )

@@ -29,15 +29,16 @@ class WorkerBatch:
     Attributes:
         data: A batch, or a list of samples.
         samples: How many samples of its own it holds: not padded, not skipped.
-        skipped: Where each skipped sample lies, and why.
+        skipped: Where each skipped sample is stored, and why it was damaged or excluded.
         stages: Seconds that the worker spent on it, by `Stage`.
         sources: Of a mixture: how many of these samples came from each source, by name.
         positions: How many positions of the epoch it stands for.
-        slots: Of a list of samples: the place of each in the step, where some places have none; else ``None``.
+        slots: The place of each sample in the step, if some places have none; else ``None``.
         transfers: What was read over a network meanwhile, see `shardstream.storage.base.counters`.
         transport: Seconds that it took to arrive in another process, without the waiting.
         spans: Where a trace is recorded: what took how long.
-        members: Of a batch by cost: how many samples it has, those that are padding or skipped among them.
+        members: Of a batch by cost: how many samples it has, those that are padding or dropped among them.
+        filtered: How many samples a transform left out: it returned ``None``.
     """
 
     data: Any
@@ -51,6 +52,7 @@ class WorkerBatch:
     transport: float = 0.0
     spans: BatchSpans | None = None
     members: int | None = None
+    filtered: int = 0
 
     @property
     def seconds(self) -> float:

@@ -60,22 +60,29 @@ def check_resumes(loaded: int, epoch: int) -> None:
         )
 
 
-def check_can_be_sent(first: Callable[[], Any], *, single: bool) -> bool:
+def check_can_be_sent(first: Callable[[], Any], *, single: bool, uneven: bool) -> bool:
     """See on every rank, before they wait for each other, that rank 0 can send the others what there is to send.
 
     Args:
         first: Makes the first batch, or a list of the first samples.
         single: Whether these are samples.
+        uneven: Whether batches may have fewer samples than slots.
 
     Returns:
         Whether it is rank 0 that sends.
 
     Raises:
-        UsageError: It cannot: Accelerate sends tensors alone.
+        UsageError: It cannot: Accelerate sends tensors alone, and cuts what it reads into parts of one size.
     """
     loader = next((one for one in _asking() if _is(one, "DataLoaderDispatcher")), None)
     if loader is None:
         return False
+    if uneven and not single:
+        raise UsageError(
+            "Accelerate reads on rank 0 and sends each rank a part of one size, and batches may be short, since "
+            "samples can be dropped",
+            hint='write ShardDataset(..., dropped="repeat"): every batch then has batch_size slots; or ' + _INSTEAD,
+        )
     operations: Any = sys.modules["accelerate.utils.operations"]
     data = first()
     if single and not data:  # dropped, or broken and skipped

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import pickle
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Container, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from typing import Any, Literal, TypeAlias, get_args
 
@@ -19,6 +19,8 @@ from shardstream.stream.iteration.ranks import Affinity, find_rank
 logger = logging.getLogger(__name__)
 
 OnError: TypeAlias = Literal["raise", "skip"]
+Dropped: TypeAlias = Literal["short", "repeat"]
+"""What becomes of the slot of a sample that is dropped: it is cut away, or repeats the first sample that is kept."""
 Fields: TypeAlias = Mapping[str, Any] | Sequence[str] | None
 Deliver: TypeAlias = Literal["items", "worker batches", "lists"]
 """What an iteration yields: batches or single samples; these with counters, as they travel; or lists of samples so."""
@@ -75,6 +77,7 @@ class StreamOptions:
     shuffle: bool = False
     seed: int = 0
     tail: Tail | None = None
+    dropped: Dropped = "short"
     batch_transform: Callable[..., Any] | None = None
     rank: int | None = None
     world_size: int | None = None
@@ -94,13 +97,39 @@ class StreamOptions:
             check_positive(name, getattr(self, name))
         if isinstance(self.seed, bool) or not isinstance(self.seed, int):
             raise UsageError(f"seed must be an integer, got {self.seed!r}", hint="write seed=0, or any other integer")
-        _check_one_of("tail", self.tail, get_args(Tail))
-        _check_one_of("affinity", self.affinity, get_args(Affinity))
+        _check_one_of("tail", self.tail, (*get_args(Tail), None))
+        _check_one_of("dropped", self.dropped, get_args(Dropped))
+        _check_one_of("affinity", self.affinity, (*get_args(Affinity), None))
         if self.prefetch is not None:
             parse_size(self.prefetch, name="prefetch")
         if self.rank is not None or self.world_size is not None:
             find_rank(self.rank, self.world_size)
         _check_callable("batch_transform", self.batch_transform)
+        if self.names is not None and self.batch_transform is None:
+            self.check_mask(("__valid__",) if self.marks else ())
+
+    @property
+    def marks(self) -> bool:
+        """Whether batches have ``__valid__``, since slots may repeat samples."""
+        return self.effective_tail == "pad" or self.dropped == "repeat"
+
+    def check_mask(self, outputs: Container[str]) -> None:
+        """Refuse a ``to_tuple`` that would lose the mask of a batch.
+
+        Args:
+            outputs: The names of what a batch has.
+
+        Raises:
+            UsageError: There is a mask, and it is not named; says what to write.
+        """
+        if self.names is None or "__valid__" in self.names or "__valid__" not in outputs:
+            return
+        argument = f'tail="{self.tail}"' if self.tail == "pad" else f'dropped="{self.dropped}"'
+        names = ", ".join(f'"{name}"' for name in (*self.names, "__valid__"))
+        raise UsageError(
+            f'{argument} repeats samples, and to_tuple leaves out "__valid__", which tells them from the others',
+            hint=f"write to_tuple({names})",
+        )
 
     @property
     def step_samples(self) -> int:
@@ -147,10 +176,12 @@ def check_positive(name: str, value: Any) -> None:
         )
 
 
-def _check_one_of(name: str, value: Any, known: Sequence[str]) -> None:
-    if value is not None and value not in known:
-        hint = f"{did_you_mean(str(value), known)}write {name}={known[0]!r}, for example"
-        raise UsageError(f"{name} must be one of {', '.join(known)} or None, got {value!r}", hint=hint)
+def _check_one_of(name: str, value: Any, known: Sequence[str | None]) -> None:
+    if value not in known:
+        names = [one for one in known if one is not None]
+        hint = f"{did_you_mean(str(value), names)}write {name}={names[0]!r}, for example"
+        choice = ", ".join(names) + " or None" * (None in known)
+        raise UsageError(f"{name} must be one of {choice}, got {value!r}", hint=hint)
 
 
 def _check_callable(name: str, value: Any) -> None:

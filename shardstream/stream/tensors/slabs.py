@@ -258,12 +258,20 @@ def shared_pool() -> SharedSlabPool | None:
     return _pool
 
 
-def empty_slab(shape: tuple[int, ...], dtype: torch.dtype) -> torch.Tensor:
+def empty_slab(shape: tuple[int, ...], dtype: torch.dtype, slots: int = 0) -> torch.Tensor:
     """An uninitialised tensor, from some size on in memory that is used again when nobody refers to it any more.
 
     Inside a DataLoader worker it is shared memory, so that it travels uncopied; in one of a plain ``DataLoader`` fresh
     memory, as torch's own ``default_collate`` takes it.
+
+    Args:
+        shape: (n, ...).
+        dtype: Its dtype.
+        slots: If this is more than n, memory for so many rows is taken, and the tensor is a view of the first n: short
+            batches then use the memory of full ones again.
     """
+    if slots > shape[0]:
+        return empty_slab((slots, *shape[1:]), dtype)[: shape[0]]
     size = math.prod(shape) * dtype.itemsize
     pool: HomePool | SharedSlabPool | None = getattr(_here, "pool", None)
     if size and torch.utils.data.get_worker_info() is not None:
@@ -315,17 +323,25 @@ def is_dense(tensor: torch.Tensor) -> bool:
     return tensor.is_contiguous() or torch.empty_like(tensor, device="meta").stride() == tensor.stride()
 
 
-def slab_of(values: NDArray[Any]) -> torch.Tensor:
-    """A slab holding a copy of ``values``."""
-    slab = empty_slab(values.shape, torch_dtype(values.dtype))
+def channels_first(slab: torch.Tensor) -> torch.Tensor:
+    """Images (B, H, W, 3) as (B, 3, H, W) with channels-last strides: the same memory."""
+    return slab.permute(0, 3, 1, 2)
+
+
+def slab_of(values: NDArray[Any], slots: int = 0) -> torch.Tensor:
+    """A slab holding a copy of ``values``; ``slots`` as of `empty_slab`."""
+    slab = empty_slab(values.shape, torch_dtype(values.dtype), slots)
     slab.numpy()[...] = values
     return slab
 
 
-def slab_over(values: NDArray[Any]) -> torch.Tensor:
-    """A slab holding ``values``, which nobody else uses: a copy only where another process has to see it."""
+def slab_over(values: NDArray[Any], slots: int = 0) -> torch.Tensor:
+    """A slab holding ``values``, which nobody else uses: a copy only if another process has to see it.
+
+    ``slots`` as of `empty_slab`.
+    """
     if torch.utils.data.get_worker_info() is not None:
-        return slab_of(values)
+        return slab_of(values, slots)
     torch_dtype(values.dtype)
     return torch.from_numpy(values.astype(values.dtype.newbyteorder("="), copy=False))
 
