@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from accelerate import Accelerator
 from accelerate.utils import DataLoaderConfiguration
-from reporting import BATCH, FOLDER, dataset, loader, report
+from reporting import BATCH, FOLDER, RANKS, dataset, few, loader, report
 from torch.utils.data import DataLoader
 
 import shardstream as ss
@@ -70,6 +70,22 @@ def gathered(workers: int) -> Any:
     return [number for batch in prepared for number in accelerator.gather_for_metrics(batch["id"]).tolist()]
 
 
+def dropped(workers: int) -> Any:
+    """What training gets of a loader of short batches, and an evaluation of one that repeats samples."""
+    accelerator = Accelerator(cpu=True)
+    training = accelerator.prepare(loader(workers, transform=few))
+    evaluation = accelerator.prepare(loader(workers, transform=few, tail="pad", dropped="repeat"))
+    counted = []
+    for batch in evaluation:
+        numbers, valid = accelerator.gather_for_metrics((batch["id"], batch["__valid__"]))
+        counted += numbers[valid].tolist()
+    found = {"batches": [ids(batch) for batch in training], "counted": [counted]}
+    if RANKS == 1:  # short batches of several ranks cannot be gathered
+        padded = accelerator.prepare(loader(workers, transform=few, tail="pad"))
+        found["counted"].append([n for batch in padded for n in accelerator.gather_for_metrics(batch["id"]).tolist()])
+    return found
+
+
 def only_id(sample: dict[str, Any]) -> dict[str, Any]:
     return {"id": sample["id"]}
 
@@ -103,6 +119,7 @@ def refused(workers: int) -> Any:
     for name, accelerator, plain in (
         ("texts", dispatching, DataLoader(dataset(), batch_size=BATCH, **shape)),
         ("texts of batches", dispatching, DataLoader(dataset(batch_size=BATCH), batch_size=None, **shape)),
+        ("short batches", dispatching, DataLoader(dataset(batch_size=BATCH, transform=few), batch_size=None, **shape)),
         ("batches of batches", dispatching, DataLoader(dataset(batch_size=4), batch_size=BATCH, **shape)),
         ("a kept state", keeping, DataLoader(dataset(**tensors), batch_size=BATCH, **shape)),
         ("two dealers", dispatching, DataLoader(twice, batch_size=BATCH, **shape)),
@@ -138,6 +155,7 @@ def main() -> None:
         found[f"resumed {workers}"] = resumed(workers, FOLDER / f"state-{workers}")
         found[f"accumulated {workers}"] = accumulated(workers)
         found[f"gathered {workers}"] = gathered(workers)
+        found[f"dropped {workers}"] = dropped(workers)
         found[f"dispatched {workers}"] = samples(workers, None)
         found[f"sharded {workers}"] = samples(workers, False)
         found[f"refused {workers}"] = refused(workers)

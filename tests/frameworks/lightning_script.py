@@ -11,7 +11,7 @@ from typing import Any
 import lightning
 import torch
 from lightning.pytorch.callbacks import ModelCheckpoint
-from reporting import FOLDER, RANKS, loader, report
+from reporting import FOLDER, RANKS, few, loader, report
 
 logging.getLogger("lightning.pytorch").setLevel(logging.ERROR)
 warnings.simplefilter("ignore")
@@ -36,7 +36,12 @@ class Model(lightning.LightningModule):
 
 
 def fit(
-    workers: int, checkpoints: list[ModelCheckpoint], *, epochs: int = 3, path: str | None = None, **more: Any
+    workers: int,
+    checkpoints: list[ModelCheckpoint],
+    *,
+    path: str | None = None,
+    read: dict[str, Any] | None = None,
+    **more: Any,
 ) -> Any:
     model = Model()
     trainer = lightning.Trainer(
@@ -50,7 +55,9 @@ def fit(
         **more,
     )
     validation = loader(workers, tail="pad")
-    trainer.fit(model, loader(workers), validation, ckpt_path=path, weights_only=False if path else None)
+    trainer.fit(
+        model, loader(workers, **(read or {})), validation, ckpt_path=path, weights_only=False if path else None
+    )
     return model.epochs
 
 
@@ -70,6 +77,15 @@ def trained(workers: int) -> Any:
 
 def limited(workers: int) -> Any:
     return fit(workers, [], limit_train_batches=3)
+
+
+def dropped(workers: int) -> Any:
+    """Three epochs of short batches, with Lightning and with Fabric."""
+    fabric = lightning.Fabric(**SHAPE)
+    fabric.launch()
+    read: dict[str, Any] = {"transform": few}
+    batches = [batch["id"].tolist() for batch in fabric.setup_dataloaders(loader(workers, **read))]
+    return [*fit(workers, [], read=read).values(), batches]
 
 
 def fabric(workers: int, folder: Path) -> Any:
@@ -94,6 +110,7 @@ def main() -> None:
     for workers in (0, 2):
         found[f"lightning {workers}"] = trained(workers)
         found[f"limited {workers}"] = limited(workers)
+        found[f"dropped {workers}"] = dropped(workers)
         found[f"fabric {workers}"] = fabric(workers, FOLDER / f"fabric-{workers}.ckpt")
     report(found)
 

@@ -54,5 +54,10 @@ def in_batches(batch_size: int, ranks: int) -> int:
     return COUNT - COUNT % (batch_size * ranks)
 
 
+def few(numbers: Sequence[int]) -> list[int]:
+    """Those that the transform of the same name keeps."""
+    return [number for number in numbers if number % 3 != 1]
+
+
 Reports = Callable[[str], list[Any]]
 """What each rank reported under a name."""

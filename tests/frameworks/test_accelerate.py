@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from .running import COUNT, Reports, all_differ, each_once, in_batches, missing
+from .running import COUNT, Reports, all_differ, each_once, few, in_batches, missing
 
 SCRIPT = "accelerate_script.py"
 pytestmark = [missing("accelerate"), pytest.mark.parametrize("workers", [0, 2])]
@@ -37,6 +37,16 @@ def test_an_evaluation_counts_no_padding(reports: Reports, workers: int) -> None
         assert sorted(found) == list(range(COUNT))
 
 
+def test_batches_of_which_samples_are_dropped(reports: Reports, ranks: int, workers: int) -> None:
+    found = reports(f"dropped {workers}")
+    seen = [number for rank in found for batch in rank["batches"] for number in batch]
+    assert len(set(seen)) == len(seen) >= in_batches(8, ranks) - len(range(1, COUNT, 3))
+    assert seen == few(seen)
+    assert any(len(batch) < 8 for rank in found for batch in rank["batches"])
+    for counted in (one for rank in found for one in rank["counted"]):
+        assert sorted(counted) == few(range(COUNT))
+
+
 @pytest.mark.parametrize("how", ["dispatched", "sharded"])
 def test_samples_that_accelerate_deals_out_come_once(reports: Reports, ranks: int, workers: int, how: str) -> None:
     seen = reports(f"{how} {workers}")
@@ -57,6 +67,7 @@ def test_workers_that_are_spawned_deal_out_the_same(reports: Reports, workers: i
 REFUSED = {
     "texts": "a batch is more than tensors",
     "texts of batches": "a batch is more than tensors",
+    "short batches": 'write ShardDataset(..., dropped="repeat")',
     "batches of batches": "cannot deal out the batches of 4 of the data set: the DataLoader makes batches of 8",
     "a kept state": "has no state to rely on",
     "two dealers": "Accelerate deals out samples to ranks, and so would world_size=2",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from .running import COUNT, Reports, all_differ, each_once, in_batches, missing
+from .running import COUNT, Reports, all_differ, each_once, few, in_batches, missing
 
 SCRIPT = "trainer_script.py"
 pytestmark = [missing("accelerate", "transformers"), pytest.mark.parametrize("workers", [0, 2])]
@@ -44,3 +44,11 @@ def test_an_evaluation_counts_every_sample_once(reports: Reports, workers: int) 
     for found in reports(f"evaluated {workers}"):
         for ids in found:
             assert sorted(ids) == list(range(COUNT))
+
+
+def test_batches_of_which_samples_are_dropped(reports: Reports, ranks: int, workers: int) -> None:
+    for epochs in zip(*reports(f"dropped {workers}"), strict=True):
+        seen = [number for epoch in epochs for batch in epoch for number in batch]
+        assert len(set(seen)) == len(seen) >= in_batches(8, ranks) - len(range(1, COUNT, 3))
+        assert seen == few(seen)
+        assert any(len(batch) < 8 for epoch in epochs for batch in epoch)

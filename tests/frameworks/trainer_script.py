@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import torch
-from reporting import BATCH, DATA, FOLDER, RANKS, dataset, loader, report
+from reporting import BATCH, DATA, FOLDER, RANKS, dataset, few, loader, report
 from transformers import Trainer, TrainerCallback, TrainingArguments
 
 import shardstream as ss
@@ -75,7 +75,7 @@ def make(kind: str, workers: int, output: str, **arguments: Any) -> tuple[Traine
     if kind == "collated":
         trainer.own = ss.Loader(dataset(), batch_size=BATCH, num_workers=workers, collate_fn=collated)
     else:
-        trainer.own = loader(workers, batch_transform=of_batch)
+        trainer.own = loader(workers, batch_transform=of_batch, transform=few if kind == "dropped" else None)
     return trainer, seen
 
 
@@ -89,6 +89,13 @@ def train(kind: str, workers: int) -> Any:
     again, left = make(kind, workers, name, save_steps=1000)
     again.train(resume_from_checkpoint=str(FOLDER / name / f"checkpoint-{save}"))
     return {"length": length, "save": save, "epochs": seen.epochs, "resumed": left.epochs}
+
+
+def dropped(workers: int) -> Any:
+    """Three epochs of short batches."""
+    trainer, seen = make("dropped", workers, f"dropped-{workers}", save_steps=1000)
+    trainer.train()
+    return seen.epochs
 
 
 def with_a_state(workers: int) -> Any:
@@ -153,6 +160,7 @@ def main() -> None:
     for workers in (0, 2):
         for kind in ("dataset", "loader", "collated"):
             found[f"{kind} {workers}"] = train(kind, workers)
+        found[f"dropped {workers}"] = dropped(workers)
         found[f"state {workers}"] = with_a_state(workers)
         found[f"twice {workers}"] = skipped_twice(workers)
         found[f"evaluated {workers}"] = evaluated(workers)
