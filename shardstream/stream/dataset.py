@@ -161,7 +161,8 @@ class ShardDataset(Stream):
 
         *For experts.* The defaults are measured, or follow from the shape of the run; nobody need know these.
 
-        max_skips: Samples that one worker may skip in an epoch before it raises. Default 100; ``None``: any number.
+        max_skips: Damaged samples that one worker may skip in an epoch before it raises. Default 100; ``None``: any
+            number. Samples that a transform or ``exclude_keys`` drops don't count.
         threads: Threads that decode the samples of a batch inside one process, where decoders let go of the GIL: JPEG,
             PNG, WebP, resizing. Pixels, order and errors are those of one thread. Users' callables are called by one
             thread, in order. Default: as many as torch uses in the process

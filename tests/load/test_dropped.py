@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from torch.utils.data import DataLoader
 
@@ -149,7 +149,6 @@ def check(batch: dict[str, Any], whole: dict[str, Any], how: str, dropped: str, 
         assert batch["__valid__"].tolist() == valid
 
 
-@settings(max_examples=25)
 @given(
     how=st.sampled_from(HOW),
     dropped=st.sampled_from(["short", "repeat"]),

@@ -262,9 +262,8 @@ class SlabBuilder:
         for i, wrong in columns.wrong(rows, bins).items() if columns.has_bins else ():
             if i not in broken:
                 broken[i] = self._decoder.policy.admit(wrong)
-        kept = None
-        if broken:
-            kept = kept_slots(broken, count)
+        kept = kept_slots(broken, count) if broken else None
+        if kept is not None:
             chosen = chosen_slots(kept, count, short=self._short)
             rows, slabs = rows.part(chosen), {name: _moved(slab, chosen) for name, slab in slabs.items()}
             values = {name: [column[slot] for slot in chosen] for name, column in values.items()}
