@@ -19,7 +19,7 @@ from shardstream.load.rank_check import RankIteration
 from shardstream.load.tracing import follow, in_range
 from shardstream.rng import ALL_RANKS, Domain, words
 from shardstream.stream.ipc.worker_batch import BatchFailure, Requests, StreamItem, WorkerBatch, items_of
-from shardstream.stream.iteration.epoch_run import EpochRun
+from shardstream.stream.iteration.cursor import StreamPlace
 from shardstream.stream.iteration.ranks import find_rank
 from shardstream.waits import watched
 
@@ -30,23 +30,22 @@ class ConsumerPosition(Announced):
     """How far one iteration of a `Loader` has come. Holds nothing of its workers: they end with who takes the items.
 
     Args:
-        run: What is read.
+        place: Where it begins.
         finish: Called when the consumer has received all.
         ranks: Compares what ranks read: from the second item on, this is more than a look at a batch.
 
     Attributes:
         run: What is read.
         received: Items that the consumer has received.
-        taken: Positions of this rank's stream that the consumer has received.
         over: Whether it has received all: the last item counts, not the question for one more.
         closed: Whether there are no more items: another iteration began, or nobody wants more.
         asking: Held by whoever asks for an item.
     """
 
-    def __init__(self, run: EpochRun, finish: Callable[[], None], ranks: RankIteration) -> None:
-        self.run = run
+    def __init__(self, place: StreamPlace, finish: Callable[[], None], ranks: RankIteration) -> None:
+        self.run = place.run
         self.received = 0
-        self.taken = 0
+        self._place = place
         self.over = False
         self.closed = False
         self.asking = threading.Lock()
@@ -54,8 +53,13 @@ class ConsumerPosition(Announced):
         self._ranks = ranks
         self._last: WorkerBatch | None = None
         self.announce()
-        if not run.steps:
+        if not self.run.steps:
             self.finish()
+
+    @property
+    def taken(self) -> int:
+        """Positions of this rank's stream that the consumer has received."""
+        return self._place.taken
 
     def close(self) -> None:
         """No more items: another iteration begins, or nobody wants more. Whoever is asking may still be at it."""
@@ -90,7 +94,7 @@ class ConsumerPosition(Announced):
         if item.last:
             self._last = item.counted[-1] if item.counted else None
             self.finish()
-        self.taken = item.after
+        self._place.advance(item.after)
 
     @property
     def remainder(self) -> int:
@@ -116,8 +120,8 @@ class ConsumerPosition(Announced):
         self.recall()
 
     def state(self) -> dict[str, Any]:
-        """The state after what the consumer has received."""
-        return self.run.state_at(self.run.after((self.taken,)))
+        """The state after what the consumer has received; raises as `StreamPlace.state`."""
+        return self._place.state()
 
     def key(self, item: StreamItem, seed: int) -> int:
         """64 random bits for an item, the same in each run that gives this rank these samples at this position."""

@@ -240,14 +240,15 @@ class Loader(ForFrameworks, DataLoader[Any]):
         """Begin an iteration whose consumer counts by itself what it has received; for `DevicePrefetcher`."""
         self.leave()
         self._make_way()
-        run = self._shards.assign(self.num_workers)
+        place = self._shards.assign(self.num_workers)
+        run = place.run
         ranks = self.rank_check.begin(run.rank, partial(self._shards.plan, run), partial(self._recipe, run))
         self.stats.rank, self.stats.world_size = run.rank.rank, run.rank.world_size
         self.reporter.begin()
         self._shards.trace(recorded_since())  # before workers begin: else their first batches may be left out
         arriving = self.explained(self._begin)
         finish = partial(self._shards.finish_epoch, run.resume_point.epoch)
-        self._current = position = ConsumerPosition(run, finish, ranks)
+        self._current = position = ConsumerPosition(place, finish, ranks)
         request = partial(next, arriving, None)
         if isinstance(arriving, Workers):
             arriving.given_up = position.check_open
@@ -341,6 +342,9 @@ class Loader(ForFrameworks, DataLoader[Any]):
         It counts what the loop has received, the batch at hand included. Costs microseconds. From the last batch of an
         epoch on it is the beginning of the next. One rank's serves all; under ``tail="exact"``, where ranks end
         unevenly, rank 0's.
+
+        Raises:
+            UsageError: One of several ranks that take single samples has dropped one, in this epoch.
 
             >>> loader = ss.Loader(ss.ShardDataset("out/", batch_size=10, fields=["cls"]), num_workers=0)
             >>> batches = iter(loader)

@@ -19,8 +19,9 @@ from shardstream.stream.batching.pipeline import StepPipeline
 from shardstream.stream.ipc.worker_batch import Requests, WorkerBatch, items_of
 from shardstream.stream.iteration.assignment import Assignment
 from shardstream.stream.iteration.content import Content
+from shardstream.stream.iteration.cursor import Cursor, StreamPlace, say_beginning
 from shardstream.stream.iteration.dealt import check_can_be_sent, check_resumes, find_dealt
-from shardstream.stream.iteration.epoch_run import Cursor, EpochRun, count_items, say_shape
+from shardstream.stream.iteration.epoch_run import EpochRun, count_items
 from shardstream.stream.iteration.epoch_state import EpochState, SharedEpochState
 from shardstream.stream.iteration.ranks import Rank, RankOfAll, find_rank
 from shardstream.stream.iteration.settings import StreamOptions
@@ -256,7 +257,8 @@ class Stream(Pickled, IterableDataset[Any]):
         resume_point, resumed = self._epochs.take(info)
         run = EpochRun(self._content, self._settings, self._rank(), resume_point, workers)
         mark = self._shared.begin(info, run.resume_point, resumed=resumed, dealt=run.rank.dealt is not None)
-        cursor = self._cursor = Cursor(run, worker, workers, mark)
+        say_beginning(run, self._content, self._shared, workers, resumed=False)
+        cursor = self._cursor = Cursor(run, self._shared, worker, workers, mark)
         if workers and worker == 0 and self._settings.batch_size is None:
             logger.info("single samples cost more on their way to the training process than batches: use ss.Loader")
         if not cursor.numbers:  # nobody need ask for anything to have had it all
@@ -274,7 +276,7 @@ class Stream(Pickled, IterableDataset[Any]):
         made = partial(next, self._made(cursor, pipeline), None)
         single = self._settings.batch_size is None
         for item in items_of(Requests(made), len(cursor.numbers), [], single=single, drops=self.drops_samples):
-            cursor.taken = cursor.before + item.after
+            cursor.advance(cursor.before + item.after)
             if item.last:  # whoever gets it may begin the next epoch at once
                 self._finish(cursor)
             data = item.data
@@ -312,8 +314,8 @@ class Stream(Pickled, IterableDataset[Any]):
         )
         return copy
 
-    def assign(self, num_workers: int) -> EpochRun:
-        """Say to the workers of the loader what the iteration that begins now reads.
+    def assign(self, num_workers: int) -> StreamPlace:
+        """Say to the workers of the loader what the iteration that begins now reads; the place where that begins.
 
         Raises:
             UsageError: There is nothing to read, or it cannot be read like that.
@@ -322,11 +324,10 @@ class Stream(Pickled, IterableDataset[Any]):
         self._settings.check_complete()
         resume_point, resumed = self._epochs.take(None)
         run = EpochRun(self._content, self._settings, self._rank(), resume_point, num_workers)
-        if resumed:
-            say_shape(run.resume_point, run.rank, num_workers)
+        say_beginning(run, self._content, self._shared, num_workers, resumed=resumed)
         self._assignment.give(run.resume_point, run.rank)
         self._epochs.use(run.resume_point.parameters)
-        return run
+        return StreamPlace(run, self._shared)
 
     @property
     def worker_logs(self) -> WorkerLogs:
@@ -345,10 +346,8 @@ class Stream(Pickled, IterableDataset[Any]):
 
     def plan(self, run: EpochRun) -> dict[str, Any]:
         """What all ranks must agree on: the state that an iteration begins with, and its shape."""
-        return run.plan() | self._shape(run.rank)
-
-    def _shape(self, rank: Rank) -> dict[str, int | None]:
-        return {"world_size": rank.world_size, "batch_size": self._settings.batch_size}
+        shape = {"world_size": run.rank.world_size, "batch_size": self._settings.batch_size}
+        return run.plan() | shape
 
     def finish_epoch(self, epoch: int) -> None:
         """All of ``epoch`` was consumed, so that the next iteration reads the one after."""
@@ -406,7 +405,7 @@ class Stream(Pickled, IterableDataset[Any]):
                 hint="use ss.Loader and its state_dict, or say state_dict(batches=n, num_workers=K), also after a loop",
             )
         if cursor is not None:
-            return cursor.run.state_at(cursor.run.after((cursor.taken,)))
+            return cursor.state()
         resume_point = self._epochs.after_a_run(of_loader=self._assignment is not None)
         return make_state(self._content, self._settings, resume_point)
 
@@ -425,7 +424,7 @@ class Stream(Pickled, IterableDataset[Any]):
         self._versioned.move_to(content)
         info = get_worker_info()
         if "worker" in state:
-            check_worker(state, info, self._shape(self._rank()), self._content.url)
+            check_worker(state, info, self._rank(), self._settings.batch_size, self._content.url)
         self._epochs.load(resume_point, info, of_loader=self._assignment is not None, of_worker="worker" in state)
         self._cursor = None
 

@@ -201,7 +201,7 @@ def test_ranks_that_skip_other_ranges_are_refused(folder: Path) -> None:
     plans = []
     for skip in ([], [((0, 80), (0, 120))]):
         shards = data(folder, skip=skip, rank=0, world_size=2).for_loader(0, workers_stay=True)
-        plans.append(shards.plan(shards.assign(0)))
+        plans.append(shards.plan(shards.assign(0).run))
     assert plans[0] != plans[1]
 
 

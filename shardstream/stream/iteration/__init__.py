@@ -7,7 +7,8 @@
 ``settings``     their arguments, checked, as values; what is done about broken samples
 ``ranks``        which rank of how many this process is, and which ranks share a node
 ``dealt``        whether a framework deals out to ranks what this one reads
-``epoch_run``    what is left of one epoch of one rank, as steps; how far one has come
+``epoch_run``    what is left of one epoch of one rank, as steps
+``cursor``       ``Cursor``: how far one has come in them
 ``recipe``       what is made of each sample, in words that ranks compare
 ``agreement``    ``Agreement``: what ranks have said in a store about what they read
 ``epoch_state``  the epoch number and a loaded state, shared with workers

@@ -272,6 +272,11 @@ class Content:
         )
 
     @property
+    def excludes(self) -> bool:
+        """Whether ``exclude_keys`` leaves samples out."""
+        return any(part.source.excluded is not None for part in self.parts)
+
+    @property
     def url(self) -> str:
         """The address, for messages."""
         first = self.parts[0].source.url

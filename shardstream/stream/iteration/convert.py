@@ -12,6 +12,7 @@ from typing import Any
 
 from shardstream.errors import UsageError
 from shardstream.order import Remaining, step_count, taken_by_batches, worker_samples
+from shardstream.stream.iteration.epoch_run import WAYS_OUT
 from shardstream.stream.iteration.state import (
     OF_WORKER,
     begin_of,
@@ -97,6 +98,11 @@ def _of_workers(state: Mapping[str, Any], batch_size: int | None) -> dict[str, A
     ]
     for worker in workers:
         check_entries(worker)
+    if any(worker.get("of_rank") is not None for worker in workers) and not state["_iterator_finished"]:
+        raise UsageError(
+            "single samples were dropped, so ranks are at different places, and no state fits all of them",
+            hint=f"load it on the rank that saved it, with as many workers; {WAYS_OUT}",
+        )
     shared = {name: value for name, value in workers[0].items() if name not in OF_WORKER}
     if shared["position"] > shared["samples"]:
         raise ValueError(f"position is {shared['position']} in an epoch of {shared['samples']} samples")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from dataclasses import replace
 from functools import cached_property, partial
@@ -29,7 +28,8 @@ from shardstream.stream.iteration.recipe import recipe_of
 from shardstream.stream.iteration.settings import StreamOptions
 from shardstream.stream.iteration.state import ResumePoint, make_state, moving_entries, whole_schedule
 
-logger = logging.getLogger(__name__)
+WAYS_OUT = "set batch_size=, or choose the samples before: rows = ss.find_rows(url, keep), then where=rows"
+"""What helps where ranks take unequally many single samples."""
 
 _LOCATED_TOGETHER = 4096  # positions
 _PLANNED_TOGETHER = 256  # positions that are located with their windows
@@ -305,7 +305,7 @@ class EpochRun:
         if dropped:
             raise UsageError(
                 "samples were dropped, so the number of batches does not tell the position",
-                hint="use ss.Loader, which knows it",
+                hint=WAYS_OUT if self.rank.world_size > 1 else "use ss.Loader, which knows it",
             )
         lengths = [
             worker_samples(self.samples, worker=worker, num_workers=num_workers, **self._share)
@@ -348,22 +348,6 @@ class EpochRun:
         if self.batch_size is not None and inside:  # the short last batch of "exact"
             steps, inside = steps + 1, 0
         return worker + steps * max(num_workers, 1), inside
-
-
-def say_shape(resume_point: ResumePoint, rank: Rank, num_workers: int) -> None:
-    """Say, where a resumed run has another shape than its order was made for, what that costs."""
-    order = resume_point.parameters
-    if order is None or order.lanes == 1:
-        return
-    if order.ranks != rank.world_size or (num_workers and order.virtual % num_workers):
-        logger.info(
-            "resumed an order made for %d ranks of %d virtual workers with %d ranks of %d workers: the samples are "
-            "exactly those that were left, but workers share lanes, and so read some shards more than once",
-            order.ranks,
-            order.virtual,
-            rank.world_size,
-            num_workers,
-        )
 
 
 class WorkerSteps:
@@ -439,60 +423,3 @@ class WorkerSteps:
             return None
         first = self._numbers.start % self._numbers.step
         return WorkerSteps(run, range(first, run.steps, self._numbers.step), self._workers, goes_on=True)
-
-
-class Cursor:
-    """How far one iteration in one process has come.
-
-    Args:
-        run: The epoch.
-        worker: This worker.
-        workers: Workers, 0 for none.
-        mark: Of the iteration, from the data set's clock.
-
-    Attributes:
-        numbers: The steps that were left when it began.
-        before: Positions of this worker's stream that were handed out when it began.
-        taken: The same now.
-        finished: Whether it has handed out all.
-    """
-
-    def __init__(self, run: EpochRun, worker: int, workers: int, mark: int) -> None:
-        self.run = run
-        self.mark = mark
-        self.worker = worker
-        self.workers = workers
-        self.before = self.taken = run.resume_point.taken
-        self.finished = False
-        first, self._inside = run.first_step(worker, workers)
-        self.numbers = range(first, run.steps, max(workers, 1))
-        if self._inside and self.numbers and self._inside >= len(run.step(first).rows):  # all of it was handed out
-            self.numbers, self._inside = self.numbers[1:], 0
-        self._made = 0
-
-    @property
-    def steps(self) -> WorkerSteps:
-        """The steps that are left."""
-        return WorkerSteps(self.run, self.numbers, self.workers, goes_on=not self.workers)
-
-    def begin(self, step: Step) -> Step:
-        """What is left of the next step: of the first one, a part may have been handed out."""
-        if self._inside:
-            step, self._inside = step.only(np.arange(self._inside, len(step.rows))), 0
-        self._made += len(step.rows)
-        return step
-
-    def finish(self) -> None:
-        """All that was made was handed out, or dropped."""
-        self.finished = True
-        self.taken = self.before + self._made
-
-    def worker_state(self, batch_size: int | None) -> dict[str, Any]:
-        """Where the iteration began, and how far this worker alone has come from there."""
-        return self.run.state_where_it_began() | {
-            "worker": self.worker,
-            "num_workers": self.workers,
-            "world_size": self.run.rank.world_size,
-            "batch_size": batch_size,
-            "taken": self.taken,
-        }

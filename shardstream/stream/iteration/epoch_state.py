@@ -40,7 +40,8 @@ _PINNED = 9  # eight order parameters that a loaded state has brought; 0: none
 _USED = 17  # those of the last iteration
 _VERSION = 25  # the version of the order that a loaded state has brought; 0: none
 _DEALT = 26  # 1: what the last iteration reads is dealt out to ranks by a framework
-_MARKS = 27  # a word a worker: the mark of the iteration that it has finished
+_WARNED = 27  # 1: it was said that dropped single samples are unequally many on each rank
+_MARKS = 28  # a word a worker: the mark of the iteration that it has finished
 
 
 class SharedEpochState:
@@ -73,7 +74,7 @@ class SharedEpochState:
     def of_plain(cls, words: Sequence[int], record: Any, skips: Any = None) -> SharedEpochState:
         """Another one that says what `as_plain` gave; that of earlier versions has no ``skips``."""
         made = cls()
-        made._words[:_MARKS] = words
+        made._words[: len(words)] = words  # earlier versions have fewer
         made._record.write(record)
         made._skips.write(skips)
         return made
@@ -257,6 +258,12 @@ class SharedEpochState:
         if bool((self._words[_MARKS : _MARKS + workers] == mark).all()):
             self._words[_BUSY] = 2
             self.finish(epoch)
+
+    def first_warning(self) -> bool:
+        """Whether nobody has warned of dropped single samples before; from now on somebody has."""
+        first = not self._words[_WARNED]
+        self._words[_WARNED] = 1
+        return first
 
     def drop(self, mark: int) -> None:
         """A single sample was dropped in the iteration of this mark."""

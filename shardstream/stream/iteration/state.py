@@ -34,7 +34,7 @@ from shardstream.stream.iteration.ranks import Rank
 from shardstream.stream.iteration.settings import StreamOptions
 
 _PARAMETERS = tuple(field.name for field in fields(OrderParameters) if field.name != "version")
-OF_WORKER = ("worker", "num_workers", "world_size", "taken", "batch_size")
+OF_WORKER = ("worker", "num_workers", "world_size", "taken", "batch_size", "of_rank")
 """What a worker adds to the state of the data set that all workers share."""
 
 _CHECK = "pass a state as state_dict() returned it"
@@ -57,6 +57,7 @@ class ResumePoint:
         version: The version of the order, that of ``parameters`` if there are any; ``None`` for that of new runs.
         taken: Of a worker's state: positions of its own stream that were handed out from there on.
         skips: What the run leaves out, of this epoch and others.
+        unequal: Of a worker's state: a single sample was dropped before ``taken``, so it fits one rank alone.
     """
 
     epoch: int
@@ -66,20 +67,21 @@ class ResumePoint:
     taken: int = 0
     version: int | None = None
     skips: tuple[PlaceRange, ...] = ()
+    unequal: bool = False
 
     def as_json(self) -> list[Any]:
         """For other processes."""
         parameters = None if self.parameters is None else astuple(self.parameters)
         stops = [astuple(stop) for stop in self.stops]
-        return [self.epoch, self.position, stops, parameters, self.taken, self.version, self.skips]
+        return [self.epoch, self.position, stops, parameters, self.taken, self.version, self.skips, self.unequal]
 
     @classmethod
     def from_json(cls, value: Any) -> ResumePoint:
         """What `as_json` made."""
-        epoch, position, stops, parameters, taken, version, *skips = value  # none in pickles of earlier versions
+        epoch, position, stops, parameters, taken, version, *rest = value  # less of it in pickles of earlier versions
         order = None if parameters is None else OrderParameters(*parameters)
         stopped = tuple(stop_of(*stop) for stop in stops)
-        return cls(epoch, position, stopped, order, taken, version, ranges_of(skips[0] if skips else ()))
+        return cls(epoch, position, stopped, order, taken, version, ranges_of(rest[0] if rest else ()), *rest[1:])
 
     @property
     def fresh(self) -> bool:
@@ -88,7 +90,7 @@ class ResumePoint:
 
     def at_beginning_of(self, epoch: int) -> ResumePoint:
         """All of an epoch, of the same run."""
-        return replace(self, epoch=epoch, position=0, stops=(), taken=0)
+        return replace(self, epoch=epoch, position=0, stops=(), taken=0, unequal=False)
 
     def parameters_of(self, content: Content, settings: StreamOptions, rank: Rank, num_workers: int) -> OrderParameters:
         """The order's parameters, or those that a run of this shape gives it."""
@@ -302,7 +304,8 @@ def begin_of(state: Mapping[str, Any]) -> ResumePoint:
     version = state["order_version"]
     parameters = OrderParameters(**values, version=version) if values else None
     stops, skips, taken = stops_of(state), ranges_of(state.get("skip", ())), state.get("taken") or 0
-    return ResumePoint(state["epoch"], state["position"], stops, parameters, taken, version, skips)
+    unequal = state.get("of_rank") is not None
+    return ResumePoint(state["epoch"], state["position"], stops, parameters, taken, version, skips, unequal)
 
 
 def _check_inside(resume_point: ResumePoint, state: Mapping[str, Any], content: Content) -> Remaining:
@@ -416,20 +419,22 @@ def _told(knot: list[Any] | None) -> str:
     return "no knot" if knot is None else f"{':'.join(map(str, knot[1]))} at {knot[0]:,}"
 
 
-def check_worker(state: Mapping[str, Any], info: Any, shape: Mapping[str, Any], url: str) -> None:
+def check_worker(state: Mapping[str, Any], info: Any, rank: Rank, batch_size: int | None, url: str) -> None:
     """Refuse the state of one worker where another worker, or one of another shape, would go on from it.
 
     Args:
         state: What a worker of a ``StatefulDataLoader`` saved.
         info: Of ``get_worker_info``.
-        shape: World size and batch size here.
+        rank: This rank.
+        batch_size: Samples a batch here.
         url: For messages.
 
     Raises:
         UsageError: They differ; names both values.
     """
-    here = {"worker": 0, "num_workers": 0} if info is None else {"worker": info.id, "num_workers": info.num_workers}
-    for name, value in {**here, **shape}.items():
+    worker = (0, 0) if info is None else (info.id, info.num_workers)
+    here = dict(zip(("worker", "num_workers"), worker, strict=True))
+    for name, value in (here | {"world_size": rank.world_size, "batch_size": batch_size}).items():
         if state.get(name) != value:
             raise UsageError(
                 f"this is the state of one worker of a StatefulDataLoader, saved with {name}={state.get(name)}, "
@@ -437,6 +442,12 @@ def check_worker(state: Mapping[str, Any], info: Any, shape: Mapping[str, Any], 
                 url=url,
                 hint="such a state needs the same shape; ss.convert_state(state) makes one that goes with any",
             )
+    if state.get("of_rank", rank.rank) != rank.rank:
+        raise UsageError(
+            f"rank {state['of_rank']} saved this state after it dropped single samples, and this is rank {rank.rank}",
+            url=url,
+            hint="save and load the state of each rank by itself, or set batch_size=",
+        )
 
 
 def check_counts(batches: Any, num_workers: Any) -> int:
