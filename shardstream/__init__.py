@@ -29,11 +29,13 @@ if TYPE_CHECKING:
     from shardstream import augment, decode, testing
     from shardstream import diagnose as diagnose  # not in `__all__`: its verbs are
     from shardstream.dataset.foreign.indexing import index
+    from shardstream.dataset.selected.rows import Rows
     from shardstream.diagnose.bench import bench
     from shardstream.diagnose.doctor import doctor
     from shardstream.diagnose.info import info
     from shardstream.diagnose.verify import verify
     from shardstream.load import DevicePrefetcher, Loader, Preemption, Synthetic, gather_stats, progress, trace
+    from shardstream.load.filtering.find_rows import find_rows
     from shardstream.pack.export import export
     from shardstream.pack.merge import merge
     from shardstream.pack.plan.pack_plan import PackPlan, pack_plan
@@ -58,6 +60,7 @@ __all__ = [
     "Preemption",
     "Ragged",
     "Reader",
+    "Rows",
     "ShardDataset",
     "ShardWriter",
     "Synthetic",
@@ -68,6 +71,7 @@ __all__ = [
     "doctor",
     "errors",
     "export",
+    "find_rows",
     "gather_stats",
     "index",
     "info",
@@ -92,6 +96,8 @@ _LAZY = {
     "Cache": "shardstream.storage.cache",
     "Manifest": "shardstream.shards.manifest",
     **dict.fromkeys(("bench", "doctor", "info", "verify"), "shardstream.diagnose"),
+    "Rows": "shardstream.dataset.selected.rows",
+    "find_rows": "shardstream.load.filtering.find_rows",
     "index": "shardstream.dataset.foreign.indexing",
     **dict.fromkeys(("PackPlan", "pack_plan"), "shardstream.pack.plan.pack_plan"),
     "ShardWriter": "shardstream.pack.writer",

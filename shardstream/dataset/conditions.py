@@ -9,13 +9,14 @@ from __future__ import annotations
 import math
 import operator
 import os
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
+from shardstream.dataset.selected.rows import Rows, listed
 from shardstream.dataset.view import exact_of, in_column, plain, scalar_type
 from shardstream.errors import ShardStreamError, TransformError, UsageError
 from shardstream.shards.fields import FieldType
@@ -23,8 +24,8 @@ from shardstream.shards.index import ShardIndex
 from shardstream.shards.manifest import Manifest
 from shardstream.sizes import plural
 
-Where: TypeAlias = Mapping[Any, Any]
-"""By column: values, a comparison, a list of these, or a callable; by a tuple of columns: a callable."""
+Where: TypeAlias = "Mapping[Any, Any] | Rows | Sequence[Mapping[Any, Any] | Rows]"
+"""By column: values, a comparison, a list of these, or a callable; by a tuple of columns: a callable. Or rows."""
 Keys: TypeAlias = "Collection[str] | str | os.PathLike[str]"
 """A list of keys, or a file that has one a line: a path or a URL."""
 
@@ -163,45 +164,50 @@ class Filter:
     Attributes:
         exact: Allowed values by column, for `ViewSpec.where`.
         conditions: All else that is asked of columns.
-        keys: The keys that are asked for, as they were given; ``None`` for all.
+        keys: The keys that are asked for, as they were given; of several, samples need one of each.
+        rows: Rows that samples have to be among, all of them.
     """
 
     exact: tuple[tuple[str, tuple[Any, ...]], ...]
     conditions: tuple[Condition, ...]
-    keys: Keys | None
+    keys: tuple[Keys, ...] = ()
+    rows: tuple[Rows, ...] = ()
 
     @classmethod
     def of(cls, where: Any) -> Filter:
-        """What a user wrote: a dict of what must be true of each column.
+        """What a user wrote: a dict of what must be true of each column, rows, or a list of such.
 
         Raises:
             UsageError: It is not of the right form.
         """
-        if not isinstance(where, Mapping):
+        given = listed(where)
+        if given is None:
             hint = 'for example where={"cls": [1, 5, 9]}'
             if callable(where):
-                hint = 'name the columns that it looks at: where={"width": f}, where={("width", "height"): f}'
-            raise UsageError(f"where must be a dict, got {where!r}", hint=hint)
-        if where.get(KEY, ()) is None:
-            raise UsageError("where= must list keys, got None", hint='for example where={"__key__": ["a/1", "a/2"]}')
-        exact, conditions = [], []
-        for name, asked in where.items():
+                hint = 'name stored columns, where={"width": f}; for other values, where=ss.find_rows(url, f)'
+            raise UsageError(f"where must be a dict, rows, or a list of these, got {where!r}", hint=hint)
+        rows, dicts = given
+        exact, conditions, keys = [], list[Condition](), []
+        for name, asked in (entry for one in dicts for entry in one.items()):
             if name == KEY:
+                if asked is None:
+                    hint = 'for example where={"__key__": ["a/1", "a/2"]}'
+                    raise UsageError("where= must list keys, got None", hint=hint)
+                keys.append(asked)
                 continue
             found = _conditions(name, asked)
             conditions += found
             if not found:
                 exact.append((str(name), exact_of(str(name), asked)))
-        return cls(tuple(exact), tuple(conditions), where.get(KEY))
+        return cls(tuple(exact), tuple(conditions), tuple(keys), tuple(rows))
 
     @property
     def texts(self) -> tuple[str, ...]:
         """What it asks for beside values, in a few words."""
-        texts = tuple(one.text for one in self.conditions)
-        if self.keys is None:
-            return texts
-        listed = "the keys of a file" if isinstance(self.keys, str | os.PathLike) else plural(len(self.keys), "key")
-        return (*texts, listed)
+        keys = (
+            "the keys of a file" if isinstance(one, str | os.PathLike) else plural(len(one), "key") for one in self.keys
+        )
+        return (*(one.text for one in self.conditions), *keys, *(plural(len(one), "chosen row") for one in self.rows))
 
     @property
     def columns(self) -> tuple[str, ...]:

@@ -241,12 +241,19 @@ class DatasetSource:
         copy.__dict__.update(self.__dict__)
         return copy
 
-    def filtered(self, wanted: Filter, keyed: RowSet | None = None) -> DatasetSource:
+    def unweighted(self) -> DatasetSource:
+        """The same with each sample once, and no batches by cost."""
+        copy = self.batched(None)._copy()
+        copy.weights = copy._draws = copy.draws = None
+        copy.fingerprint = copy._identity()
+        return copy
+
+    def filtered(self, wanted: Filter, keyed: Sequence[RowSet] = ()) -> DatasetSource:
         """Those of the samples of this that meet conditions, which are asked now, in this thread.
 
         Args:
             wanted: The conditions.
-            keyed: The rows of the keys that it asks for, if it does.
+            keyed: The rows of the keys that it asks for, and those that it lists.
 
         Raises:
             FieldError, UsageError: They ask for what is not there, or of the first so many samples.
@@ -255,20 +262,20 @@ class DatasetSource:
         """
         copy, spec = self._copy(), self.spec.narrowed(wanted.exact)
         before = () if self._chosen is None else self._chosen.texts
-        if self._chosen is None and keyed is None and not wanted.conditions:
+        if self._chosen is None and not keyed and not wanted.conditions:
             copy._load(self.datasets, spec, self.verify)
             return copy._weighed_as(self)
         rows, counts = self.choose(wanted, keyed)
         copy._load(self.datasets, spec, self.verify, counts, _Chosen(rows, (*before, *wanted.texts)))
         return copy._weighed_as(self)
 
-    def choose(self, wanted: Filter, keyed: RowSet | None) -> tuple[RowSet, SharedWords]:
+    def choose(self, wanted: Filter, keyed: Sequence[RowSet]) -> tuple[RowSet, SharedWords]:
         """The stored rows of the samples of `filtered`, and how many there are in each shard; raises as that."""
         spec, conditions = self.spec.narrowed(wanted.exact), wanted.conditions
         view = make_view(ViewSpec(spec.split), self._stored, None)[0]
         matchers = [matcher_of(spec, one) for one in self.manifests]
         tests = [[condition.test_of(one) for condition in conditions] for one in self.manifests]
-        sets = [one for one in (None if self._chosen is None else self._chosen.rows, keyed) if one is not None]
+        sets = [*(() if self._chosen is None else (self._chosen.rows,)), *keyed]
         asked = [shard for shard in range(self.shards) if view.counts[shard] and all(one.any(shard) for one in sets)]
         found, counts = RowSet(self._stored), SharedWords(max(self.shards, 1))
         for shard, index in zip(asked, self._indexes(asked, needed=bool(conditions or spec.where)), strict=True):

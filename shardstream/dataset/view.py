@@ -185,7 +185,7 @@ def scalar_type(name: str, manifest: Manifest, *, option: str = "where", counts:
         field for field, one in fields.items() if one.kind == "scalar" or (counts and isinstance(one, ValuesType))
     ]
     if name not in scalars:
-        others = "; by other values, a transform leaves out samples: it returns None for them"
+        others = "; by other values: where=ss.find_rows(url, predicate)"
         raise FieldError(
             f"{option} needs a number that stands in the index, and {name!r} is {kind}",
             url=url,

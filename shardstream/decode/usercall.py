@@ -163,13 +163,13 @@ def names_behind(functions: Sequence[Any], names: Iterable[str]) -> dict[str, st
 class SampleCalls:
     """Several callables of samples, called in turn, until one returns ``None``. As of `UserCall`."""
 
-    def __init__(self, calls: Sequence[UserCall | Names]) -> None:
+    def __init__(self, calls: Sequence[UserCall | Names | SampleCalls]) -> None:
         self._calls = calls
 
     @property
     def uses_global_states(self) -> bool:
         """Whether any of them does."""
-        return any(isinstance(call, UserCall) and call.uses_global_states for call in self._calls)
+        return any(not isinstance(call, Names) and call.uses_global_states for call in self._calls)
 
     def on_sample(self, value: Any, context: SampleContext) -> Any:
         """Call them with the sample, and with what the one before returned."""

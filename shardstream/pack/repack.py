@@ -7,6 +7,10 @@ from collections.abc import Collection, Mapping, Sequence
 from concurrent.futures import Executor
 from typing import Any
 
+from shardstream.dataset.conditions import Where
+from shardstream.dataset.source import DatasetSource
+from shardstream.dataset.view import ViewSpec
+from shardstream.errors import UsageError
 from shardstream.images.jpeg.transcode import DEFAULT_WIDTH
 from shardstream.pack.bins.binning import Long, Packing
 from shardstream.pack.bins.stored_documents import StoredDocuments
@@ -16,6 +20,7 @@ from shardstream.pack.options import PackOptions
 from shardstream.pack.output.places import StorageArguments, take_options
 from shardstream.pack.output.report import PackReport
 from shardstream.pack.run import logged, run_pack
+from shardstream.pack.sources.lists.selection import rows_where
 from shardstream.pack.sources.stored import StoredSource
 from shardstream.progress import OnProgress
 from shardstream.shards.framings import Format
@@ -31,6 +36,7 @@ def repack(
     # what is packed
     version: int | None = None,
     fields: Collection[str] | None = None,
+    where: Where | None = None,
     take: int | None = None,
     key: str = "path",
     transform: Transform | None = None,
@@ -80,7 +86,9 @@ def repack(
         dest: As of `pack`.
         version: Of a data set that grew. Default: the newest.
         fields: Fields to keep. Default: all.
-        take: Only so many samples, the first in stored order.
+        where: Only the samples that this asks for, as of `ShardDataset`: conditions on stored numbers, keys, rows of
+            `find_rows`, or a list of these. Default: all.
+        take: Only so many samples, the first in stored order, of those.
         key: ``"path"`` keeps keys (so does ``"auto"``, as they are unique), ``"stem"`` their last parts, ``"line"``
             numbers the samples.
         transform: As of `pack`; it filters, too.
@@ -159,9 +167,14 @@ def run_repack(url: PathOrUrl, dest: PathOrUrl, **given: Any) -> PackReport:
     (dataset,), target = storage.open([url], dest, **opening)
     chosen = {name: given.pop(name) for name in ("fields", "take")} | {"key": given["key"]}
     source: StoredSource | StoredDocuments
+    where = given.pop("where", None)
     if given["bins"] is None:
-        source = StoredSource(dataset, **chosen)
+        rows = None if where is None else rows_where(DatasetSource([dataset], ViewSpec(), verify=True), where)
+        source = StoredSource(dataset, rows=rows, **chosen)
     else:
+        if where is not None:
+            hint = "repack twice: where= first, then bins="
+            raise UsageError("where= chooses bins, and bins= packs their documents anew", hint=hint)
         source = StoredDocuments(dataset, **chosen)
         given |= source.inherited
     given["format"] = given["format"] or default_format(source)

@@ -19,13 +19,13 @@ from shardstream.decode.usercall import Names
 from shardstream.errors import FieldError, UsageError, did_you_mean
 from shardstream.images.backends import Backend, BackendName
 from shardstream.order import PlaceRange, SplitBy, Tail
+from shardstream.pack.sources.lists.selection import keyed_rows, narrowed
 from shardstream.shards.framing import MAX_VALUE
 from shardstream.shards.manifest import Manifest
 from shardstream.sizes import plural
 from shardstream.storage import PathOrUrl, Transport
 from shardstream.storage.cache import Cache
 from shardstream.stream.base import Stream
-from shardstream.stream.iteration.choosing import keyed_rows, narrowed
 from shardstream.stream.iteration.content import Content, ContentPart
 from shardstream.stream.iteration.ranks import Affinity
 from shardstream.stream.iteration.settings import (
@@ -307,8 +307,13 @@ class ShardDataset(Stream):
         return self._source.samples
 
     @property
+    def part(self) -> ContentPart:
+        """Which samples there are, and how each is made."""
+        return self._content.parts[0]
+
+    @property
     def _source(self) -> DatasetSource:
-        return self._content.parts[0].source
+        return self.part.source
 
     def __repr__(self) -> str:
         source, settings = self._source, self._settings
@@ -385,8 +390,7 @@ class ShardDataset(Stream):
                 url=part.source.url,
                 field=made[0],
                 hint=did_you_mean(made[0], part.source.fields)
-                + "name the stored field; for what decoding or a map makes: rows = ss.find_rows(dataset, predicate), "
-                "then where=rows",
+                + "name the stored field; by what decoding makes, ds.filter(ss.find_rows(url, predicate))",
             )
         chosen = ContentPart.of(narrowed(part.source, where), part.options)
         return self._with(dataclasses.replace(self._content, parts=(chosen,)), self._settings)

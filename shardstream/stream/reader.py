@@ -21,13 +21,13 @@ from shardstream.dataset.source import DatasetSource
 from shardstream.dataset.step import Step
 from shardstream.dataset.view import ViewSpec
 from shardstream.errors import ShardStreamError, UsageError
+from shardstream.pack.sources.lists.selection import rows_where
 from shardstream.shards.framing import MAX_VALUE
 from shardstream.sizes import parse_size, plural
 from shardstream.storage import PathOrUrl, Transport
 from shardstream.storage.cache import Cache
 from shardstream.stream.batching.samples import SampleDecoder, StageClock, StepDecoding
 from shardstream.stream.contact_sheet import contact_sheet, stored_cells
-from shardstream.stream.iteration.choosing import rows_where
 from shardstream.stream.iteration.content import ContentPart
 from shardstream.stream.iteration.settings import DecodeOptions, Fields
 from shardstream.stream.tensors.crops import refuse_samples

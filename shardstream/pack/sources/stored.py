@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 
 from shardstream.dataset.dataset_rows import DatasetRows
 from shardstream.dataset.opened import OpenedDataset
+from shardstream.dataset.row_set import RowSet
 from shardstream.errors import DecodeError, SourceError, UsageError
 from shardstream.pack.sources.base import Item, Reject, Source, SourcePart
 from shardstream.pack.sources.duplicates import KeyNumbers, check_unique
@@ -123,6 +124,7 @@ class StoredSource(Source):
         unique: Whether its keys are known to be unique; else they are compared.
         fields: Fields to read. Default: all.
         take: How many of its samples, from the first in stored order on. Default: all.
+        rows: Which of its samples. Default: all.
 
     Raises:
         UsageError: Another ``key``, or ``take`` is not such a number.
@@ -146,6 +148,7 @@ class StoredSource(Source):
         unique: bool = True,
         fields: Collection[str] | None = None,
         take: int | None = None,
+        rows: RowSet | None = None,
     ) -> None:
         check_mode(key, "samples have no columns here")
         self._address = address or dataset.address
@@ -156,13 +159,16 @@ class StoredSource(Source):
         self.mean_bytes = dataset.manifest.bytes / max(dataset.manifest.samples, 1)
         self.types = chosen(fields, dataset.manifest)
         self.columns = tuple(self.types)
-        self._count = taken(take, dataset.manifest.samples)
+        self._rows = rows
+        self._count = taken(take, dataset.manifest.samples if rows is None else len(rows))
         bins = dataset.manifest.bins
         if bins is not None and bins.needs(dataset.manifest.fields) <= self.types.keys():
             left_out = self._count < dataset.manifest.samples and bins.pieces > bins.documents
             self.bins = replace(bins, partial=bins.partial or left_out)
         self._fingerprint = fingerprint
         if not self._count:
+            if rows is not None:
+                raise UsageError("where= leaves no sample", url=self.url, hint="choose others")
             raise SourceError("the data set holds no samples", url=self.url, hint="name a data set that holds some")
         if key == "stem" or (key in ("path", "auto") and not unique):
             self.numbering = _compare_keys(dataset, key)
@@ -171,11 +177,13 @@ class StoredSource(Source):
         return self._count
 
     def part(self, numbers: NDArray[np.int64]) -> SourcePart:
-        return StoredPart(self._address, self.manifest.fingerprint, self._key, self.columns, numbers)
+        stored = numbers if self._rows is None else self._rows.numbers(numbers)
+        return StoredPart(self._address, self.manifest.fingerprint, self._key, self.columns, stored)
 
     @property
     def fingerprint(self) -> str:
-        return self._fingerprint or f"data set {self.manifest.fingerprint} {self._count} {sorted(self.types)}"
+        own = f"data set {self.manifest.fingerprint} {self._count} {sorted(self.types)}"
+        return self._fingerprint or (own if self._rows is None else f"{own} rows {self._rows.digest}")
 
 
 def _compare_keys(dataset: OpenedDataset, mode: str) -> KeyNumbers | None:

@@ -3,7 +3,6 @@
 ===============  ====================================================================
 ``content``      ``Content``: sources, and the order their samples come in
 ``plain``        parts of a content as plain values, for pickles
-``choosing``     which samples ``where=`` and ``exclude_keys=`` mean
 ``settings``     their arguments, checked, as values; what is done about broken samples
 ``ranks``        which rank of how many this process is, and which ranks share a node
 ``dealt``        whether a framework deals out to ranks what this one reads

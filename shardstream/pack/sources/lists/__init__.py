@@ -12,6 +12,7 @@
 ``scan``         a whole list read once: common folder, names of labels, equal keys
 ``spans``        where paths stand in a block of lines, in numpy
 ``objects``      JSON lines as lines of plain text
+``selection``    which samples ``where=`` and ``exclude_keys=`` mean, also by the lines of a list
 ``spool``        records by number, read by workers; copied to a temporary file
 ``tables``       lists in Parquet and Arrow files
 ===============  ==================================================================

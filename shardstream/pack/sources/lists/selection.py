@@ -26,19 +26,19 @@ def narrowed(source: DatasetSource, where: Where) -> DatasetSource:
         SourceError: A file of keys cannot be read.
     """
     wanted = Filter.of(where)
-    return source.filtered(wanted, _keyed(source, wanted))
+    return source.filtered(wanted, _listed(source, wanted))
 
 
 def rows_where(source: DatasetSource, where: Where) -> RowSet:
     """The stored rows of a source that a ``where=`` asks for; raises as `narrowed`."""
     wanted = Filter.of(where)
-    return source.choose(wanted, _keyed(source, wanted))[0]
+    return source.choose(wanted, _listed(source, wanted))[0]
 
 
-def _keyed(source: DatasetSource, wanted: Filter) -> RowSet | None:
-    if wanted.keys is None:
-        return None
-    return keyed_rows(source.datasets, wanted.keys, "where=", verify=source.verify)
+def _listed(source: DatasetSource, wanted: Filter) -> list[RowSet]:
+    """The rows that it lists, by keys or themselves."""
+    keyed = [keyed_rows(source.datasets, keys, "where=", verify=source.verify) for keys in wanted.keys]
+    return [*keyed, *(rows.of(source.datasets) for rows in wanted.rows)]
 
 
 def keyed_rows(datasets: Sequence[OpenedDataset], keys: Keys, what: str, *, verify: bool) -> RowSet:
