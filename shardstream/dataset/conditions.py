@@ -184,7 +184,10 @@ class Filter:
         if given is None:
             hint = 'for example where={"cls": [1, 5, 9]}'
             if callable(where):
-                hint = 'name stored columns, where={"width": f}; for other values, where=ss.find_rows(url, f)'
+                hint = (
+                    'name the columns that it looks at: where={"width": f}, where={("width", "height"): f}; '
+                    "for other values, where=ss.find_rows(url, f)"
+                )
             raise UsageError(f"where must be a dict, rows, or a list of these, got {where!r}", hint=hint)
         rows, dicts = given
         exact, conditions, keys = [], list[Condition](), []

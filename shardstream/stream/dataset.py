@@ -84,7 +84,8 @@ class ShardDataset(Stream):
             samples, and returns which of these are meant, bool. Class names may stand for labels. Numbers, arrays and
             tensors are compared in the column's dtype, exactly; a float with a column of floats as it is rounded when
             stored. Samples that lack a value never match. ``{"__key__": keys}``: only samples of these keys, a list or
-            a file that has one a line (a path or URL; also as .gz). All is found out when this is made, by one scan of
+            a file that has one a line (a path or URL; also as .gz). Rows of `find_rows` choose by anything else. A list
+            of dicts and rows asks for all of them: ``[rows, {"cls": 3}]``. All is found out when this is made, by one scan of
             the indexes (keys by the key table), and no sample is read; callables need not be picklable.
         exclude_keys: Samples that were found to be bad, a list or a file of keys as in ``where``: they are dropped as
             damaged ones are under ``on_error="skip"``, but not read, and not counted by ``max_skips``. All others keep
@@ -390,7 +391,7 @@ class ShardDataset(Stream):
                 url=part.source.url,
                 field=made[0],
                 hint=did_you_mean(made[0], part.source.fields)
-                + "name the stored field; by what decoding makes, ds.filter(ss.find_rows(url, predicate))",
+                + "name the stored field; by what decoding or a map makes, use ds.filter(ss.find_rows(ds, predicate))",
             )
         chosen = ContentPart.of(narrowed(part.source, where), part.options)
         return self._with(dataclasses.replace(self._content, parts=(chosen,)), self._settings)

@@ -100,7 +100,7 @@ def test_a_filter_looks_at_what_is_stored_wherever_it_stands(folder: Path) -> No
     assert one.fingerprint == dataset(folder, where=asked).fingerprint
     renamed = dataset(folder).rename({"cls": "label"})
     assert ids_of(list(renamed.filter({"cls": 3}))) == [n for n in range(50) if n % 7 == 3]
-    hint = r"no field '\w+' is stored(.|\n)*for what decoding or a map makes: rows = ss.find_rows\(dataset, predicate\)"
+    hint = r"no field '\w+' is stored(.|\n)*by what decoding or a map makes, use ds\.filter\(ss\.find_rows"
     for view in (renamed, dataset(folder, fields={"label": ss.decode.Call(int, source="cls")}), one):
         with pytest.raises(FieldError, match=hint):
             view.filter({"label": 3})

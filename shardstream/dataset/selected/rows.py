@@ -163,7 +163,10 @@ class Rows:
         Raises:
             StorageError: It cannot be written.
 
-            >>> rows.save("long-texts.rows")
+            >>> rows = ss.find_rows("out/", lambda sample: sample["cls"] < 27, fields=["cls"])
+            >>> rows.save("few.rows")
+            >>> len(ss.ShardDataset("out/", where=ss.Rows.load("few.rows")))
+            10
         """
         directory, name = os.path.split(os.fspath(path))
         open_store(locate(directory or ".")).put(name, self._encoded())
@@ -178,8 +181,6 @@ class Rows:
         Raises:
             NotFoundError: There is no such file.
             DataError: It is damaged, cut short, unfinished, or no file of rows.
-
-            >>> ds = ss.ShardDataset("out/", where=ss.Rows.load("long-texts.rows"))
         """
         directory, name = os.path.split(os.fspath(path))
         data = open_store(locate(directory or ".")).get(name)
