@@ -94,7 +94,10 @@ class ConsumerPosition(Announced):
         if item.last:
             self._last = item.counted[-1] if item.counted else None
             self.finish()
-        self._place.advance(item.after)
+        if self._place.watched:
+            self._place.advance(item.after)
+        else:
+            self._place.taken = item.after
 
     @property
     def remainder(self) -> int:

@@ -257,8 +257,8 @@ class Stream(Pickled, IterableDataset[Any]):
         resume_point, resumed = self._epochs.take(info)
         run = EpochRun(self._content, self._settings, self._rank(), resume_point, workers)
         mark = self._shared.begin(info, run.resume_point, resumed=resumed, dealt=run.rank.dealt is not None)
-        say_beginning(run, self._content, self._shared, workers, resumed=False)
         cursor = self._cursor = Cursor(run, self._shared, worker, workers, mark)
+        say_beginning(cursor, self._content, workers, resumed=False)
         if workers and worker == 0 and self._settings.batch_size is None:
             logger.info("single samples cost more on their way to the training process than batches: use ss.Loader")
         if not cursor.numbers:  # nobody need ask for anything to have had it all
@@ -324,10 +324,11 @@ class Stream(Pickled, IterableDataset[Any]):
         self._settings.check_complete()
         resume_point, resumed = self._epochs.take(None)
         run = EpochRun(self._content, self._settings, self._rank(), resume_point, num_workers)
-        say_beginning(run, self._content, self._shared, num_workers, resumed=resumed)
+        place = StreamPlace(run, self._shared)
+        say_beginning(place, self._content, num_workers, resumed=resumed)
         self._assignment.give(run.resume_point, run.rank)
         self._epochs.use(run.resume_point.parameters)
-        return StreamPlace(run, self._shared)
+        return place
 
     @property
     def worker_logs(self) -> WorkerLogs:

@@ -85,8 +85,8 @@ class ShardDataset(Stream):
             tensors are compared in the column's dtype, exactly; a float with a column of floats as it is rounded when
             stored. Samples that lack a value never match. ``{"__key__": keys}``: only samples of these keys, a list or
             a file that has one a line (a path or URL; also as .gz). Rows of `find_rows` choose by anything else. A list
-            of dicts and rows asks for all of them: ``[rows, {"cls": 3}]``. All is found out when this is made, by one scan of
-            the indexes (keys by the key table), and no sample is read; callables need not be picklable.
+            of dicts and rows asks for all of them: ``[rows, {"cls": 3}]``. All is found out when this is made, by one
+            scan of the indexes (keys by the key table), and no sample is read; callables need not be picklable.
         exclude_keys: Samples that were found to be bad, a list or a file of keys as in ``where``: they are dropped as
             damaged ones are under ``on_error="skip"``, but not read, and not counted by ``max_skips``. All others keep
             their positions, so a run goes on from its state with another list.

@@ -134,6 +134,19 @@ def test_every_keyword_of_repack_is_a_flag_with_the_same_default() -> None:
     assert set(flags) - set(keywords) == {"context", "as_json", "quiet", "verbose", "log_level"}
 
 
+def test_repack_takes_a_file_of_rows(source: Path, tmp_path: Path) -> None:
+    out, rows = tmp_path / "out", tmp_path / "rows"
+    assert run("pack", source, out).exit_code == 0
+    shardstream.find_rows(str(out), lambda sample: sample["cls"] == 1, fields=["cls"], workers=0, out=rows)
+    result = run("repack", out, tmp_path / "again", "--where", rows, "--workers", 0)
+    assert result.exit_code == 0, result.output
+    assert {sample["cls"] for sample in shardstream.Reader(tmp_path / "again")} == {1}
+    rows.write_text("k1")
+    result = run("repack", out, tmp_path / "more", "--where", rows)
+    assert result.exit_code != 0
+    assert "not a file of rows" in result.stderr
+
+
 def test_repack_and_a_transform_by_name(source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "path", list(sys.path))

@@ -66,7 +66,7 @@ def test_a_plan_takes_what_has_a_part_in_what_is_written() -> None:
 def test_repack_takes_a_part_of_them_with_other_defaults_only_where_the_data_set_says() -> None:
     expected = defaults(PackOptions) | defaults(RunOptions)
     found = keywords(repack)
-    assert set(found) - set(expected) == {"take", "drop_damaged", "version", "cache", "replicas"}
+    assert set(found) - set(expected) == {"where", "take", "drop_damaged", "version", "cache", "replicas"}
     others = {name for name in set(found) & set(expected) if found[name] != expected[name]}
     assert others == {"format", "meta", "zstd", "shuffle", "jpeg"}
 

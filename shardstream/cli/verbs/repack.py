@@ -11,6 +11,7 @@ from shardstream.cli.flags import Format, Jpeg, JsonLines, arguments_of
 from shardstream.cli.packing import json_lines, kept_when_interrupted, print_report
 from shardstream.cli.progress import drawing
 from shardstream.cli.stores import format_url
+from shardstream.dataset.selected.rows import Rows
 from shardstream.pack.repack import repack as repack_dataset
 from shardstream.pack.repack import run_repack
 
@@ -21,6 +22,10 @@ class RepackFlags:
     fields: Annotated[
         Optional[list[str]],  # noqa: UP045 - Typer reads this when it runs, also old ones
         typer.Option("--field", help="Field to keep; may be repeated. (default: all)", metavar="FIELD"),
+    ]
+    where: Annotated[
+        Optional[str],  # noqa: UP045
+        typer.Option(help="Only the samples in a file of rows of ss.find_rows. (default: all)", metavar="FILE"),
     ]
     take: Annotated[
         Optional[int],  # noqa: UP045
@@ -66,6 +71,7 @@ def repack(
     """
     given = arguments_of(flags)
     given |= {"fields": given["fields"] or None, "zstd": given["zstd"] or None}
+    given |= {"where": None if given["where"] is None else Rows.load(given["where"])}
     with kept_when_interrupted(), drawing("packing", quiet=quiet or as_json) as draw:
         report = run_repack(url, dest, **given, progress=json_lines() if as_json else draw)
     print_report(report, format_url(dest), as_json=as_json)

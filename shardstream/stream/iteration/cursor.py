@@ -27,21 +27,32 @@ class StreamPlace:
     Attributes:
         run: What is read.
         taken: Positions of this stream that were handed out.
+        watched: Whether a single sample that is dropped matters: `advance` has to be told of each item.
         unequal: Whether a single sample was dropped among them, while other ranks take samples, too.
     """
 
     def __init__(self, run: EpochRun, shared: SharedEpochState, taken: int = 0) -> None:
         self.run = run
         self.taken = taken
+        self.watched = run.batch_size is None and run.rank.world_size > 1
         self.unequal = False
         self._shared = shared
 
     def advance(self, taken: int) -> None:
         """An item was handed out, with which so many positions were; those since the last item had no sample."""
-        if taken - self.taken > 1 and not self.unequal and takes_turns_alone(self.run):
+        if self.watched and taken - self.taken > 1 and not self.unequal:
             self.unequal = True
-            warn_unequal(self._shared, "a sample was dropped")
+            self.warn("a sample was dropped")
         self.taken = taken
+
+    def warn(self, why: str) -> None:
+        """Warn, once for all copies and epochs, that ranks take unequally many single samples."""
+        if self._shared.first_warning():
+            logger.warning(
+                "single samples: %s; ranks now take unequally many, and state_dict() raises until the epoch ends: %s",
+                why,
+                WAYS_OUT,
+            )
 
     def state(self) -> dict[str, Any]:
         """The state after what was handed out.
@@ -59,35 +70,19 @@ class StreamPlace:
         return self.run.state_at(resume_point)
 
 
-def takes_turns_alone(run: EpochRun) -> bool:
-    """Whether this is one rank of several that are handed single samples: a dropped one is missing on one rank."""
-    return run.batch_size is None and run.rank.world_size > 1
-
-
-def warn_unequal(shared: SharedEpochState, why: str) -> None:
-    """Warn, once for all copies and epochs, that ranks take unequally many single samples."""
-    if shared.first_warning():
-        logger.warning(
-            "single samples: %s; ranks now take unequally many, and state_dict() raises until the epoch ends: %s",
-            why,
-            WAYS_OUT,
-        )
-
-
-def say_beginning(run: EpochRun, content: Content, shared: SharedEpochState, workers: int, *, resumed: bool) -> None:
+def say_beginning(place: StreamPlace, content: Content, workers: int, *, resumed: bool) -> None:
     """Say at the beginning of an iteration what it costs, or cannot do.
 
     Args:
-        run: What is read.
-        content: The same.
-        shared: As of `StreamPlace`.
+        place: Where it begins.
+        content: What is read.
         workers: DataLoader workers, 0 for none.
         resumed: Whether a state says where it begins.
     """
     if resumed:
-        _say_shape(run, workers)
-    if takes_turns_alone(run) and content.excludes:
-        warn_unequal(shared, "exclude_keys= leaves samples out")
+        _say_shape(place.run, workers)
+    if place.watched and content.excludes:
+        place.warn("exclude_keys= leaves samples out")
 
 
 def _say_shape(run: EpochRun, num_workers: int) -> None:
