@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import signal
 import subprocess
 import sys
@@ -70,6 +71,17 @@ class _Callable:
         return bool(sample["id"] in self.limit)
 
 
+class _WithHelper:
+    def __init__(self, pattern: re.Pattern[str]) -> None:
+        self.pattern = pattern
+
+    def __call__(self, sample: Any) -> bool:
+        return self._helper(sample)
+
+    def _helper(self, sample: Any) -> bool:
+        return bool(self.pattern.search(sample["__key__"]))
+
+
 LIMIT = 3
 
 
@@ -85,6 +97,7 @@ def test_out_knows_the_predicate_by_all_that_it_refers_to(
         (lambda: _more_than(3), lambda: _more_than(4)),
         (lambda: _Callable({1, 2, "a"}), lambda: _Callable({1, 2, "b"})),
         (lambda: _Callable(np.arange(4)), lambda: _Callable(np.arange(5))),
+        (lambda: _WithHelper(re.compile("a")), lambda: _WithHelper(re.compile("b"))),
         (lambda: _by_global, lambda: monkeypatch.setattr(sys.modules[__name__], "LIMIT", 4) or _by_global),
     ]
     for first, second in same:

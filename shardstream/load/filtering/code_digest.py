@@ -1,13 +1,14 @@
 """``digest_of``: what tells functions and values apart, in other processes too: their code, and all that it refers to.
 
-A function is its bytecode, constants, defaults, closure, and the globals that it names; functions of its own module
-are followed, those of others are known by name. Values are taken apart as pickle does it, sets in an order of their
-own.
+A function is its bytecode, constants, defaults, closure, and the globals that it names. Functions and classes of
+installed packages are known by name. Values are taken apart as pickle does it, sets in an order of their own.
 """
 
 from __future__ import annotations
 
+import copyreg
 import functools
+import sys
 import types
 from collections.abc import Iterator
 from typing import Any
@@ -72,10 +73,10 @@ class _Digest:
         elif isinstance(value, types.BuiltinFunctionType) and (
             value.__self__ is None or isinstance(value.__self__, types.ModuleType)
         ):
-            yield f"{value.__module__}.{value.__qualname__}"
+            yield _name(value)
         elif isinstance(value, type):
-            yield f"{value.__module__}.{value.__qualname__}"
-            if value.__module__ == "__main__":
+            yield _name(value)
+            if _is_users(value.__module__):
                 yield {name: one for name, one in vars(value).items() if isinstance(one, types.FunctionType)}
         elif type(value) in (list, tuple):
             yield from value
@@ -89,25 +90,37 @@ class _Digest:
             yield from self._of_object(value)
 
     def _of_function(self, function: types.FunctionType) -> Iterator[Any]:
+        if not _is_users(function.__module__):
+            yield _name(function)
+            return
         yield from (function.__code__, function.__defaults__, function.__kwdefaults__)
         yield [cell.cell_contents for cell in function.__closure__ or () if not _is_empty(cell)]
         for name in sorted(_names(function.__code__) & function.__globals__.keys()):
-            one = function.__globals__[name]
-            other = isinstance(one, types.FunctionType) and one.__module__ != function.__module__
-            yield from (name, f"{one.__module__}.{one.__qualname__}" if other else one)
+            yield from (name, function.__globals__[name])
 
     def _of_object(self, value: Any) -> Iterator[Any]:
-        kind = type(value)
-        called = vars(kind).get("__call__")
-        if isinstance(called, types.FunctionType):
-            yield called
-        reduced = value.__reduce_ex__(4)
+        yield type(value)
+        reduce = copyreg.dispatch_table.get(type(value))
+        reduced = value.__reduce_ex__(4) if reduce is None else reduce(value)
         if isinstance(reduced, str):  # the name of a global
             yield reduced
             return
         function, arguments, state, items, entries = (*reduced, None, None, None, None)[:5]
-        yield from (function, arguments, state)
+        yield from (_name(function), arguments, state)
         yield [list(one) if one is not None else None for one in (items, entries)]
+
+
+def _name(value: Any) -> str:
+    return f"{value.__module__}.{value.__qualname__}"
+
+
+def _is_users(module: str | None) -> bool:
+    """Whether a module is a user's own, whose code may change from run to run."""
+    root = (module or "").partition(".")[0]
+    if root == "shardstream" or (root in sys.stdlib_module_names and root != "__main__"):
+        return False
+    file = getattr(sys.modules.get(module or ""), "__file__", None) or ""
+    return "site-packages" not in file and "dist-packages" not in file
 
 
 def _names(code: types.CodeType) -> set[str]:

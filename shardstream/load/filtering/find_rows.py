@@ -7,8 +7,8 @@ import math
 import multiprocessing
 import os
 import pickle
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import ExitStack
+from collections.abc import Callable, Generator, Iterator, Mapping
+from contextlib import ExitStack, closing
 from dataclasses import replace
 from typing import Any, Literal
 
@@ -27,6 +27,7 @@ from shardstream.progress import OnProgress, ProgressEvent, ignore
 from shardstream.sizes import plural
 from shardstream.storage import PathOrUrl
 from shardstream.stream import ShardDataset
+from shardstream.stream.base import Stream
 from shardstream.stream.ipc.worker_batch import BatchFailure, keep
 from shardstream.stream.iteration.content import ContentPart
 from shardstream.stream.iteration.settings import Fields, OnError, check_picklable
@@ -91,7 +92,10 @@ def find_rows(
         2
     """
     given: Any = data
-    dataset = given if isinstance(given, ShardDataset) else _opened(given)
+    if isinstance(given, Stream | DataLoader) and not isinstance(given, ShardDataset):
+        hint = "pass a path, a URL or a ShardDataset; of a Mixture, find the rows of each source"
+        raise UsageError(f"find_rows needs a dataset, got a {type(given).__name__}", hint=hint)
+    dataset = given if isinstance(given, ShardDataset) else ShardDataset(given)
     part = _part_of(dataset.part, fields, on_error)
     asked: object = predicate
     if not callable(asked):
@@ -108,13 +112,6 @@ def find_rows(
         search = _Search(evaluation, output, progress or ignore)
         search.run(number)
         return search.rows()
-
-
-def _opened(data: Any) -> ShardDataset:
-    if not isinstance(data, str | os.PathLike) and not hasattr(data, "read_ranges") and not hasattr(data, "list"):
-        hint = "pass its path or URL, or a ShardDataset; of a Mixture, find the rows of each source"
-        raise UsageError(f"find_rows needs a dataset, got {type(data).__name__}", hint=hint)
-    return ShardDataset(data)
 
 
 def _part_of(part: ContentPart, fields: Fields, on_error: OnError) -> ContentPart:
@@ -201,15 +198,9 @@ class _Search:
         shards = range(self._shard, len(self._counts))
         pieces = (piece for shard in shards for piece in self._evaluation.pieces(shard, most))
         self._tell()
-        for piece, answers in _evaluated(self._evaluation, pieces, workers):
-            self._finish_before(piece.shard)
-            self._chosen.add(piece.shard, answers.rows[answers.answers == YES])
-            self._asked.add(piece.shard, answers.rows[answers.answers >= NO])
-            self._done += len(answers.rows)
-            self._found += int((answers.answers == YES).sum())
-            self._skipped += answers.skipped
-            self._reason = self._reason or answers.reason
-            self._tell()
+        with closing(_evaluated(self._evaluation, pieces, workers)) as coming:
+            for piece, answers in coming:
+                self._add(piece, answers)
         self._finish_before(len(self._counts))
         if self._skipped:
             logger.warning(
@@ -218,6 +209,17 @@ class _Search:
                 in_one_line(self._evaluation.source.url),
                 in_one_line(self._reason),
             )
+
+    def _add(self, piece: ShardPiece, answers: Answers) -> None:
+        self._chosen.add(piece.shard, answers.rows[answers.answers == YES])
+        self._asked.add(piece.shard, answers.rows[answers.answers >= NO])
+        self._done += len(answers.rows)
+        self._found += int((answers.answers == YES).sum())
+        self._skipped += answers.skipped
+        self._reason = self._reason or answers.reason
+        if piece.last == self._counts[piece.shard]:
+            self._finish_before(piece.shard + 1)
+        self._tell()
 
     def _finish_before(self, shard: int) -> None:
         """All shards before this one are finished."""
@@ -239,7 +241,7 @@ class _Search:
 
 def _evaluated(
     evaluation: Evaluation, pieces: Iterator[ShardPiece], workers: int
-) -> Iterator[tuple[ShardPiece, Answers]]:
+) -> Generator[tuple[ShardPiece, Answers]]:
     """Each piece with its answers, in order."""
     if not workers:
         for piece in pieces:
