@@ -11,7 +11,9 @@ from contextlib import contextmanager
 from importlib import import_module
 from typing import Any
 
-from shardstream.cli.report import duration, plural, print_json, print_row, size, stderr, stdout
+import typer
+
+from shardstream.cli.report import Exit, duration, plural, print_json, print_row, size, stderr, stdout
 from shardstream.errors import UsageError
 from shardstream.pack.dry_run import DryRun
 from shardstream.pack.encode.images import DAMAGED
@@ -99,6 +101,8 @@ def _as_json(report: PackReport) -> dict[str, Any]:
         "bins": manifest.bins and manifest.bins.entry,
         "kinds": {name: dict(kinds) for name, kinds in manifest.kinds.items()},
         "rejects": report.rejects,
+        "lost_files": report.lost_files,
+        "uncounted_files": report.uncounted_files,
         "rejects_url": report.rejects_url,
         "reject_reasons": dict(report.reasons),
         "damaged": report.damaged,
@@ -171,10 +175,16 @@ def _state(found: DryRun) -> str:
 
 
 def print_report(report: PackReport, dest: str, *, as_json: bool) -> None:
-    """What was done: for people, or as one line of JSON."""
+    """Print what was done, for people or as one line of JSON; exit code 1 if files were lost."""
     if as_json:
         print_json(_as_json(report))
-        return
+    else:
+        _print_report(report, dest)
+    if report.lost_files:
+        raise typer.Exit(Exit.PROBLEMS)
+
+
+def _print_report(report: PackReport, dest: str) -> None:
     manifest, out = report.manifest, stdout()
     for note in report.notes:
         stderr().print(f"note: {note}")
@@ -198,11 +208,13 @@ def print_report(report: PackReport, dest: str, *, as_json: bool) -> None:
         out.print(f"{plural(report.duplicates, 'exact copy', 'exact copies')} left out, see duplicates.jsonl there")
     if report.tally.dropped:
         out.print(f"{plural(report.tally.dropped, unit)} left out by the transform")
-    if report.rejects and report.first_reject:
+    if report.first_reject:
         one = report.first_reject
-        out.print(f"{plural(report.rejects, unit)} could not be read, see {report.rejects_url}")
+        out.print(f"{report.told_rejects(unit)} could not be read, see {report.rejects_url}")
         out.print(f"  such as line {one.line}, {in_one_line(one.path)}: {one.reason}")
         if len(report.reasons) > 1:
             for reason, count in list(report.reasons.items())[:_SHOWN_REASONS]:
                 out.print(f"  {count:>9,}  {reason}")
+    if report.lost_files:
+        out.print(f"{report.told_files}: exit code {int(Exit.PROBLEMS)}")
     out.print(f"next: shardstream info {dest}")

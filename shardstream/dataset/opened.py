@@ -30,6 +30,7 @@ from shardstream.errors import (
     UsageError,
 )
 from shardstream.shards.fields import agree
+from shardstream.shards.foreign.rows import told_losses
 from shardstream.shards.heads import MANIFEST_NAME, OldVersion, is_no_data_set, no_data_set, old_version
 from shardstream.shards.index import ShardIndex
 from shardstream.shards.manifest import Manifest
@@ -165,8 +166,8 @@ class OpenedDataset:
         found = find_or_make(address.location, address.foreign, address.cache, Making())
         if address.version not in (None, 1):
             raise UsageError("data of another library have no versions", url=self.store.url, hint="leave version out")
-        for name, text in found.catalogue.lost.items():
-            logger.warning("what is lost of %s is left out: %s", in_one_line(name), in_one_line(text))
+        for name, lost in found.catalogue.lost.items():
+            logger.warning("what is lost of %s is left out: %s", in_one_line(name), in_one_line(told_losses(lost)))
         self._foreign = found
         return found.catalogue
 

@@ -281,7 +281,9 @@ def pack(
 def logged(report: PackReport, *, kept: bool) -> PackReport:
     """A report whose rejects stand in the log, and its damaged pictures where they were ``kept``."""
     if report.rejects:
-        _log.warning("%s could not be read: see %s", plural(report.rejects, "sample"), report.rejects_url)
+        _log.warning("%s could not be read: see %s", report.told_rejects("sample"), report.rejects_url)
+    if report.lost_files:
+        _log.warning("%s", report.told_files)
     if kept and report.damaged:
         _log.warning("%s stored as found", plural(report.damaged, "damaged picture"))
     return report
@@ -327,7 +329,9 @@ def run_pack(source: Any, dest: PathOrUrl, options: PackOptions, **how: Any) -> 
         manifest,
         complete=plan.manifest is not None,
         rejects=rejects.count,
-        rejects_url=plan.destination.store.locate(REJECTS_NAME) if rejects.count else None,
+        lost_files=rejects.files,
+        uncounted_files=rejects.uncounted,
+        rejects_url=plan.destination.store.locate(REJECTS_NAME) if rejects.first else None,
         first_reject=rejects.first,
         notes=plan.notes,
         seconds=time.monotonic() - started,

@@ -31,6 +31,7 @@ from shardstream.shards.foreign.contract import ForeignFormat
 from shardstream.shards.foreign.formats.registry import format_named
 from shardstream.shards.foreign.framing import FRAMING
 from shardstream.shards.foreign.loose import LOOSE
+from shardstream.shards.foreign.rows import Loss, told_losses
 from shardstream.shards.framing import Framing
 from shardstream.shards.heads import parse_head, seal
 from shardstream.shards.index import Keys
@@ -85,13 +86,13 @@ class Catalogue(Manifest):
         reading: How they are read.
         objects: The objects and shards.
         notes: What was left out or decided, a sentence each.
-        lost: Of objects that are damaged, what is lost of each, by the object's name.
+        lost: Samples that cannot be read, by the name of the object.
     """
 
     reading: Reading = None  # type: ignore[assignment] # there is none by default
     objects: ObjectTable = None  # type: ignore[assignment] # there is no empty one
     notes: tuple[str, ...] = ()
-    lost: Mapping[str, str] = field(default_factory=dict)
+    lost: Mapping[str, tuple[Loss, ...]] = field(default_factory=dict)
 
     @classmethod
     def made(
@@ -102,7 +103,7 @@ class Catalogue(Manifest):
         reading: Reading,
         classes: Sequence[str] | None,
         notes: Sequence[str],
-        lost: Mapping[str, str],
+        lost: Mapping[str, tuple[Loss, ...]],
         url: str,
     ) -> Self:
         """The catalogue of objects that were scanned."""
@@ -155,7 +156,7 @@ class Catalogue(Manifest):
     @property
     def told(self) -> tuple[str, ...]:
         """What was left out or decided, a sentence each, what is lost of damaged objects among it."""
-        return *self.notes, *(f"{name}: {what}" for name, what in self.lost.items())
+        return *self.notes, *(f"{name}: {told_losses(lost)}" for name, lost in self.lost.items())
 
     @property
     def title(self) -> str:
@@ -265,8 +266,9 @@ class Catalogue(Manifest):
             for name in found["fields"]:
                 check_field_name(name)
             options, chosen, notes, classes = (found[name] for name in ("options", "chosen", "notes", "classes"))
-            lost = found.get("lost", {})
-            pairs = [text for given in (options, chosen, lost) for text in (*given, *given.values())]
+            lost = {name: _losses(entry) for name, entry in found.get("lost", {}).items()}
+            pairs = [text for given in (options, chosen) for text in (*given, *given.values())]
+            pairs += [*lost, *(one.what for some in lost.values() for one in some)]
             if not all(type(text) is str for text in [*pairs, *notes, *(classes or ())]):
                 raise TypeError("options, chosen fields, notes, what is lost, and classes must be text")
             format_named(found["source"])
@@ -303,7 +305,7 @@ class Catalogue(Manifest):
                 "fields": {name: field_entry(kind) for name, kind in self.fields.items()},
                 "classes": None if self.classes is None else list(self.classes),
                 "notes": list(self.notes),
-                "lost": dict(self.lost),
+                "lost": {name: [list(one) for one in lost] for name, lost in self.lost.items()},
                 "table": self.table_name,
                 "indexes": self.indexes_name,
                 "fingerprint": self.fingerprint,
@@ -314,6 +316,18 @@ class Catalogue(Manifest):
         """Write the table, then the head; the indexes are there already."""
         store.put(self.table_name, self.objects.pack())
         store.put(CATALOGUE_NAME, self.head())
+
+
+def _losses(entry: Any) -> tuple[Loss, ...]:
+    """The losses of an object, as a head has them; earlier versions wrote one text."""
+    if isinstance(entry, str):
+        return (Loss(entry),)
+    losses = tuple(Loss(*one) for one in entry)
+    if not losses or not all(
+        (one.samples is None or type(one.samples) is int) and type(one.line) is int for one in losses
+    ):
+        raise TypeError("a loss is a text, a number of samples or null, and a line")
+    return losses
 
 
 def table_name_of(head: memoryview, *, url: str) -> str:

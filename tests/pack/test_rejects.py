@@ -38,8 +38,8 @@ def test_they_come_back_in_order(rejects: list[Reject], parts: int) -> None:
     with SortedRejects() as found:
         for part in range(parts):
             found.add(rejects[part::parts])
-        assert list(found) == sorted(rejects)
-        assert list(found) == sorted(rejects)  # as often as asked
+        assert [one[:3] for one in found] == [one[:3] for one in sorted(rejects, key=lambda one: one[:3])]
+        assert Counter(found) == Counter(rejects)  # as often as asked
 
 
 def result(rejects: int) -> ShardResult:
@@ -61,9 +61,10 @@ def test_a_receipt_holds_them_and_tells_all_else(rejects: list[Reject]) -> None:
 
 def test_receipts_of_earlier_versions_are_understood() -> None:
     rejects = [Reject(7, "a", 'no "x"'), Reject(9, "ä", "[]")]
+    short = [list(one[:3]) for one in rejects]
     entry = json.loads(to_bytes(result(2)))
     order = ("number", "samples", "bytes", "checksum", "index_bytes", "fields", "rejects", "kinds", "tally", "sizes")
-    entry["rejects"] = [list(one) for one in rejects]
+    entry["rejects"] = short
     data = json.dumps({name: entry[name] for name in order}, ensure_ascii=False, separators=(",", ":")).encode()
     assert from_bytes(data) == result(2)
     store = open_store("memory://receipts")

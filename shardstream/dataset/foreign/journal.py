@@ -18,8 +18,9 @@ import xxhash
 
 from shardstream.dataset.foreign.scan import Piece
 from shardstream.errors import StorageError
+from shardstream.shards.foreign.rows import Loss
 
-_MAGIC = b"SSJRNL2\n"  # another one when `Piece`, `ObjectState` or what scans find are others
+_MAGIC = b"SSJRNL3\n"  # another one when `Piece`, `ObjectState` or what scans find are others
 _HEAD = struct.Struct("<QQ")
 
 
@@ -79,7 +80,8 @@ class Journal:
             body = os.pread(self._file.fileno(), length, start)
             if len(body) != length:
                 raise StorageError("the journal of scans was cut while it was in use", hint="index it again")
-            yield Piece(**msgpack.unpackb(body)[1])
+            entry = msgpack.unpackb(body)[1]
+            yield Piece(**entry | {"lost": tuple(Loss(*one) for one in entry["lost"])})
 
     def _read(self) -> int:
         """Find what is in the file; where the last object ends that was written down whole."""

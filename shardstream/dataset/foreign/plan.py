@@ -20,6 +20,7 @@ from shardstream.shards.catalogue import Catalogue, Reading
 from shardstream.shards.foreign.contract import ObjectListing, Recognised
 from shardstream.shards.foreign.formats.registry import recognise
 from shardstream.shards.foreign.packages.known import refuse_to_stream
+from shardstream.shards.foreign.rows import Loss
 from shardstream.shards.heads import MANIFEST_NAME, no_data_set, no_format
 from shardstream.storage import Store
 from shardstream.storage.base.store import ObjectMeta
@@ -37,12 +38,12 @@ class Making:
     Attributes:
         chosen: As `Reading.chosen`; ``None``: as in the catalogue that is there, else all fields.
         checked: As `Reading.checked`; ``None``: as in the catalogue that is there, else without.
-        damaged: What becomes of objects that are damaged: ``"error"``, or ``"reject"`` for what cannot be read of them.
+        damaged: ``"error"`` refuses samples that cannot be read, ``"reject"`` leaves them out.
         workers: Processes that scan; 0: this one.
         loose: Whether folders of pictures and lists of files are meant, too, where nothing else is recognised.
         limit: Seconds that it may take, as far as that can be told in advance; ``None`` for any.
         progress: Told of each object.
-        lost: What was left out of which object, with ``damaged="reject"``.
+        lost: Samples left out by ``damaged="reject"``, by object.
         scanned: Objects that were scanned now.
     """
 
@@ -53,7 +54,7 @@ class Making:
     loose: bool = True
     limit: float | None = LIMIT_S
     progress: OnProgress = ignore
-    lost: dict[str, str] = field(default_factory=dict)
+    lost: dict[str, tuple[Loss, ...]] = field(default_factory=dict)
     scanned: int = 0
 
 

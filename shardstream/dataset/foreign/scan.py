@@ -11,14 +11,14 @@ import numpy as np
 import xxhash
 from numpy.typing import NDArray
 
-from shardstream.errors import ChangedError, FormatError, UsageError
+from shardstream.errors import ChangedError, FormatError, MissingExtraError, UsageError
 from shardstream.shards.catalogue import Reading
 from shardstream.shards.fields import check_field_name
 from shardstream.shards.foreign.choosing import choose
 from shardstream.shards.foreign.contract import ForeignObject, shown
 from shardstream.shards.foreign.framing import FRAMING
 from shardstream.shards.foreign.object_bytes import FETCH_AGAIN, ObjectBytes
-from shardstream.shards.foreign.rows import ScannedRows
+from shardstream.shards.foreign.rows import Loss, ScannedRows
 from shardstream.shards.index import Column, Keys, ShardIndex, check_key
 from shardstream.shards.layout import checksums, pack_index
 from shardstream.storage import Store, fetch
@@ -38,7 +38,7 @@ class Piece:
         fields: Types by name; ``"image"`` where all are image files of several formats.
         index: The bytes of the index.
         covered: Bytes of the object that its values take, for estimates.
-        damage: What is lost after these samples, and at which byte; ``None`` if nothing is.
+        lost: Samples that cannot be read among these, or after them.
         blocks: Of a compressed object, its `ObjectBlocks`, packed; with its first samples.
         classes: Names of the classes, where its object says them.
     """
@@ -47,7 +47,7 @@ class Piece:
     fields: Mapping[str, str]
     index: bytes
     covered: int
-    damage: str | None = None
+    lost: tuple[Loss, ...] = ()
     blocks: bytes | None = None
     classes: tuple[str, ...] | None = None
 
@@ -62,7 +62,7 @@ def about_digest(one: ForeignObject) -> int:
 def scan_object(
     store: Store, one: ForeignObject, meta: ObjectMeta, reading: Reading, reached: Callable[[int], object] = int
 ) -> Iterator[Piece]:
-    """The shards of an object, in order; where it is damaged, the last one says what is lost.
+    """The shards of an object, in order; if it is damaged, they say what is lost.
 
     Args:
         store: Where it lies.
@@ -77,27 +77,43 @@ def scan_object(
         ChangedError: It was replaced while it was scanned.
         StorageError: It cannot be read.
     """
+    count = 0
+
+    def rest(damage: FormatError, samples: int | None = None) -> Loss:
+        announced = _announced(store, one, reading) if samples is None else None
+        return Loss(_told(damage), samples if announced is None else max(announced - count, 0))
+
     try:
         inflated, data, found = shown(reading.format, store, one, reached)
         packed = None if found is None else found.blocks.pack()
         cut = None if found is None else found.damage
         for rows in reading.format.scan(data, one.about):
+            count += len(rows.keys)
             if cut is not None and rows.damage is not None:  # of which it is a consequence
-                rows, cut = replace(rows, damage=cut), None
-            if rows.keys or rows.damage is not None:
-                yield replace(_piece(inflated, one, data, rows, reading), blocks=packed)
+                rows, cut = replace(rows, damage=cut, lost=None), None
+            lost = rows.broken if rows.damage is None else (*rows.broken, rest(rows.damage, rows.lost))
+            if rows.keys or lost:
+                yield replace(_piece(inflated, one, data, rows, reading), blocks=packed, lost=lost)
                 packed = None if rows.keys else packed  # once is enough: those of parts of gzip files are large
         if cut is not None:
-            yield Piece(0, {}, b"", 0, _told(cut))
+            yield Piece(0, {}, b"", 0, (rest(cut),))
     except FormatError as error:
         if error.hint != FETCH_AGAIN:
             raise
-        yield Piece(0, {}, b"", 0, _told(error))
+        yield Piece(0, {}, b"", 0, (rest(error),))
     now = store.meta(one.path)
     if (now.size, now.version) != (meta.size, meta.version):
         raise ChangedError(
             "the object was replaced while it was being indexed", url=store.locate(one.path), hint="index it again"
         )
+
+
+def _announced(store: Store, one: ForeignObject, reading: Reading) -> int | None:
+    """The number of samples that a damaged object should have, if anything says so."""
+    try:
+        return reading.format.announced(reading.format.open(store, one), one.about)
+    except (FormatError, MissingExtraError):
+        return None
 
 
 def _piece(store: Store, one: ForeignObject, data: ObjectBytes, rows: ScannedRows, reading: Reading) -> Piece:
@@ -122,7 +138,6 @@ def _piece(store: Store, one: ForeignObject, data: ObjectBytes, rows: ScannedRow
         {column.name: str(column.type) for column in columns},
         pack_index(reading.framing.name, (ends, blob), columns, end=end) if keys else b"",
         covered,
-        None if rows.damage is None else _told(rows.damage),
         classes=_checked_classes(rows.classes, place["url"]),
     )
 

@@ -17,6 +17,7 @@ from shardstream.errors import FieldError, FormatError
 from shardstream.shards.catalogue import Catalogue
 from shardstream.shards.fields import IMAGE, FieldType
 from shardstream.shards.foreign.framing import is_form
+from shardstream.shards.foreign.rows import told_losses
 from shardstream.shards.layout import pack_index, parse_index
 from shardstream.shards.object_table import ObjectTable
 from shardstream.sizes import plural
@@ -83,7 +84,7 @@ def write_catalogue(
         raise FormatError(
             f"{plan.reading.format.title}: there is no sample in any object",
             url=plan.store.url,
-            hint=next((f"{name}: {what}" for name, what in making.lost.items()), look),
+            hint=next((f"{name}: {told_losses(lost)}" for name, lost in making.lost.items()), look),
         )
     return shelf.save(catalogue, _NEW)
 
@@ -117,17 +118,21 @@ def _table(
 
 
 def _whole(plan: Plan, number: int, pieces_of: PiecesOf, making: Making) -> Iterator[Piece]:
-    """The pieces of an object; what is damaged is an error, or told."""
+    """The pieces of an object; samples that cannot be read are an error, or noted."""
     path = plan.recognised.objects[number].path
-    for piece in pieces_of(number):
-        if piece.damage is not None:
+    pieces = iter(pieces_of(number))
+    for piece in pieces:
+        if piece.lost:
             if making.damaged == "error":
+                lost = [one for some in (piece, *pieces) for one in some.lost]
+                single = all(one.line for one in lost)
                 raise FormatError(
-                    f"an object is damaged: {piece.damage}",
+                    f"an object is damaged: {told_losses(lost)}",
                     url=plan.store.locate(path),
-                    hint=f"fetch or write it again; `{plan.command} --damaged reject` leaves out what is lost",
+                    hint=f"{'correct' if single else 'fetch or write'} it{'' if single else ' again'}; "
+                    f"`{plan.command} --damaged reject` leaves out what is lost",
                 )
-            making.lost[path] = piece.damage
+            making.lost[path] = (*making.lost.get(path, ()), *piece.lost)
         yield replace(piece, fields=dict(piece.fields))
 
 

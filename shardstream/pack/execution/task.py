@@ -150,10 +150,12 @@ class _Filling:
                     added.samples += 1
                     self._packed.append(item.line)
             except Unreadable as error:
-                added.rejects += 1
+                reject = item if isinstance(item, Reject) else Reject(item.line, item.path, str(error))
+                reject = reject._replace(path=valid_unicode(reject.path))
+                added.rejects += 1 if reject.samples is None else reject.samples
                 if self.rejects:
                     self.rejects += b","
-                self.rejects += reject_entry(Reject(item.line, valid_unicode(item.path), str(error)))
+                self.rejects += reject_entry(reject)
             added.writing += watch.lap()
             if added.seconds >= _REPORT_S:
                 self._stats.add(added.taken())

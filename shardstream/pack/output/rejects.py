@@ -56,12 +56,14 @@ class SortedRejects:
 
     def __iter__(self) -> Iterator[Reject]:
         for packed, line in self._names:
-            path, reason = packed[20:].split(_SEPARATOR)
-            yield Reject(line, _unescaped(path), _unescaped(reason))
+            path, reason, samples = packed[20:].split(_SEPARATOR)
+            yield Reject(line, _unescaped(path), _unescaped(reason), int(samples) if samples else None)
 
 
 def _packed(one: Reject) -> bytes:
-    return b"%020d%s%s%s" % (one.line, _escaped(one.path), _SEPARATOR, _escaped(one.reason))
+    samples = "" if one.samples is None else str(one.samples)
+    parts = (_escaped(one.path), _escaped(one.reason), samples.encode())
+    return b"%020d%s" % (one.line, _SEPARATOR.join(parts))
 
 
 def _escaped(text: str) -> bytes:
@@ -82,12 +84,16 @@ class RejectSummary:
     """What a report says of rejects.
 
     Attributes:
-        count: How many.
+        count: Number of samples lost; the rest of a file counts as one if its number of samples is unknown.
+        files: Files of which more than single samples are lost.
+        uncounted: Those of which the number of samples lost is unknown.
         first: The first of them.
         reasons: How many by reason, with what is particular to a sample left out; most frequent first.
     """
 
     count: int = 0
+    files: int = 0
+    uncounted: int = 0
     first: Reject | None = None
     reasons: Mapping[str, int] = field(default_factory=dict)
 
@@ -96,9 +102,12 @@ def summary_of(rejects: Iterable[Reject]) -> RejectSummary:
     """Count them; numbers and what stands in quotes are left out of reasons, so that equal faults count as one."""
     found, reasons = RejectSummary(), Counter[str]()
     for one in rejects:
-        found.count += 1
+        samples = 1 if one.samples is None else one.samples
+        found.count += samples
+        found.files += one.is_rest
+        found.uncounted += one.samples is None
         found.first = found.first or one
-        reasons[printable(_PARTICULAR.sub("…", one.reason))[:_MAX_EXAMPLE]] += 1
+        reasons[printable(_PARTICULAR.sub("…", one.reason))[:_MAX_EXAMPLE]] += samples
         if len(reasons) > 2 * _COUNTED:
             reasons = Counter(most_frequent(reasons, _COUNTED))
     found.reasons = most_frequent(reasons, _REASONS)
@@ -113,7 +122,10 @@ def most_frequent(counts: Mapping[str, int], most: int | None = None) -> dict[st
 def lines_of(rejects: Iterable[Reject]) -> Iterator[bytes]:
     """The lines of ``rejects.jsonl``."""
     for one in rejects:
-        yield json_text({"path": one.path, "line": one.line, "reason": one.reason}).encode() + b"\n"
+        entry = {"path": one.path, "line": one.line, "reason": one.reason}
+        if one.samples != 1:
+            entry["samples"] = one.samples
+        yield json_text(entry).encode() + b"\n"
 
 
 def save_rejects(store: Store, rejects: Iterable[Reject]) -> None:
@@ -163,7 +175,7 @@ class StoredRejects:
                 *lines, rest = (rest + piece).split(b"\n")
                 for line in lines:
                     entry = json.loads(line)
-                    yield Reject(entry["line"], entry["path"], entry["reason"])
+                    yield Reject(entry["line"], entry["path"], entry["reason"], entry.get("samples", 1))
             if rest:
                 raise ValueError("its last line has no end")
         except (ValueError, KeyError, TypeError) as error:

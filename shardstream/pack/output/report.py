@@ -17,6 +17,7 @@ from shardstream.pack.output.stats import PackStats
 from shardstream.pack.sources import Reject
 from shardstream.shards.bins import Bins
 from shardstream.shards.manifest import Manifest
+from shardstream.sizes import plural
 from shardstream.text import json_text, printable
 
 
@@ -27,7 +28,7 @@ class PackReport:
     Attributes:
         manifest: The data set.
         complete: Whether the same plan was complete already, so that nothing was written.
-        rejects: Number of samples that could not be packed.
+        rejects: Number of samples that could not be packed; at least so many if ``uncounted_files``.
         rejects_url: The list of them; ``None`` if there are none.
         first_reject: One of them, as an example.
         notes: What the user should know about how the source was understood.
@@ -38,6 +39,8 @@ class PackReport:
         kept: Shards that an earlier run had written.
         duplicates: Exact copies that were left out.
         binned: Whether its samples were documents that went into bins.
+        lost_files: Files that were lost, wholly or from some sample on.
+        uncounted_files: Those of them whose number of lost samples is unknown; each counts as one reject.
     """
 
     manifest: Manifest
@@ -53,11 +56,24 @@ class PackReport:
     kept: int = 0
     duplicates: int = 0
     binned: bool = False
+    lost_files: int = 0
+    uncounted_files: int = 0
 
     @property
     def damaged(self) -> int:
         """Pictures that are stored although they are damaged."""
         return sum(kinds.get(DAMAGED, 0) for kinds in self.manifest.kinds.values())
+
+    def told_rejects(self, unit: str) -> str:
+        """How many samples could not be packed, in words: ``"at least 3 samples"``."""
+        return f"{'at least ' if self.uncounted_files else ''}{plural(self.rejects, unit)}"
+
+    @property
+    def told_files(self) -> str:
+        """How many files were lost, in words."""
+        files, uncounted = plural(self.lost_files, "file"), self.uncounted_files
+        unknown = f", {uncounted:,} of them with an unknown number of samples" if uncounted else ""
+        return f"{files} lost, wholly or from a damaged place on{unknown}"
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "notes", tuple(map(printable, self.notes)))  # they name columns, folders and classes
@@ -115,6 +131,8 @@ def report_bytes(manifest: Manifest, results: Sequence[ShardResult], rejects: Re
         "bytes": sum(one.summary.bytes for one in results),
         "read_bytes": tally.bytes,
         "rejects": rejects.count,
+        "lost_files": rejects.files,
+        "uncounted_files": rejects.uncounted,
         "reject_reasons": dict(rejects.reasons),
         "duplicates": copies,
         "dropped": tally.dropped,

@@ -56,11 +56,24 @@ class Item(NamedTuple):
 
 
 class Reject(NamedTuple):
-    """A sample that could not be read; one line of ``rejects.jsonl``. Attributes as of `Item`."""
+    """A sample that could not be read, or the rest of a file; one line of ``rejects.jsonl``.
+
+    Attributes:
+        line: As of `Item`.
+        path: As of `Item`.
+        reason: Why.
+        samples: Number of samples lost; ``None`` if it cannot be known.
+    """
 
     line: int
     path: str
     reason: str
+    samples: int | None = 1
+
+    @property
+    def is_rest(self) -> bool:
+        """Whether a file, or the rest of one, is lost and not a single sample."""
+        return self.samples is None or self.samples > 1
 
 
 class SourcePart(ABC):

@@ -326,12 +326,13 @@ def _mean_bytes(dataset: OpenedDataset, fields: tuple[str, ...]) -> float | None
 
 
 def _rejects(catalogue: Catalogue) -> list[Reject]:
-    """What is lost of objects that are damaged: one for each, at the number of the first sample that is missing."""
+    """Samples of objects that cannot be read: by their line, else at the number of the first sample that is missing."""
     ends = np.cumsum(catalogue.objects.samples, dtype=np.int64)
     found = []
     for number, name in enumerate(catalogue.names):
         if name in catalogue.lost:
             before = int(np.searchsorted(catalogue.objects.objects, number, side="right"))
-            line = (int(ends[before - 1]) if before else 0) + 1
-            found.append(Reject(line, name, catalogue.lost[name].replace("\n", " ")))
+            first = (int(ends[before - 1]) if before else 0) + 1
+            lost = catalogue.lost[name]
+            found += [Reject(one.line or first, name, one.told.replace("\n", " "), one.samples) for one in lost]
     return found

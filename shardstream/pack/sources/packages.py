@@ -28,7 +28,7 @@ from shardstream.shards.foreign.packages.known import (
     names_records,
     package_of,
 )
-from shardstream.shards.foreign.rows import image_type, numbered_keys, usable_field
+from shardstream.shards.foreign.rows import image_type, numbered_keys, told_count, usable_field
 from shardstream.storage import Location
 from shardstream.text import valid_unicode
 
@@ -65,7 +65,8 @@ class PackagePart(SourcePart):
                     yield Item(number + row + 1, valid_unicode(self.path), key, values)
                 number += rows
         except FormatError as error:
-            yield Reject(number + 1, valid_unicode(self.path), f"it cannot be read from here on: {error.what}")
+            what = f"it cannot be read from here on: {error.what}; {told_count(None)}"
+            yield Reject(number + 1, valid_unicode(self.path), what, None)
 
 
 class PackageSource(StreamSource):

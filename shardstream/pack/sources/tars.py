@@ -26,6 +26,7 @@ from shardstream.pack.sources.base import LABEL, Item, Reject, SourcePart, Strea
 from shardstream.pack.sources.keys import check_mode
 from shardstream.pack.sources.lists.labels import Classes, not_listed
 from shardstream.pack.sources.missing import instead_of
+from shardstream.shards.foreign.rows import told_count
 from shardstream.storage import Location, open_object, open_store
 from shardstream.storage.base.ranged import RangedFile
 from shardstream.text import valid_unicode
@@ -67,7 +68,8 @@ class TarStream(SourcePart):
         except (tarfile.TarError, EOFError, OSError, ValueError, zlib.error, lzma.LZMAError) as error:
             if isinstance(error, ShardStreamError):
                 raise
-            yield Reject(number + 1, valid_unicode(name), f"the tar file is damaged from here on: {error}")
+            what = f"the tar file is damaged from here on: {error}; {told_count(None)}"
+            yield Reject(number + 1, valid_unicode(name), what, None)
 
     def _labelled(self, item: Item | Reject) -> Item | Reject:
         """The sample, with the number of its class where it has a name."""

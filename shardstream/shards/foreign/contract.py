@@ -201,6 +201,22 @@ class ForeignFormat(ABC):
         """
         return None
 
+    def announced(self, data: ObjectBytes, about: Mapping[str, Any]) -> int | None:
+        """Number of samples that an object, or a file beside it, says it has; asked only if some cannot be read.
+
+        Args:
+            data: The object as it is stored.
+            about: Of its `ForeignObject`.
+
+        Returns:
+            The number; ``None`` if nothing says so.
+
+        Raises:
+            FormatError: The object is too damaged to tell.
+            StorageError: It cannot be read.
+        """
+        return None
+
     def checksums(self, one: ForeignObject) -> str:
         """Which checksums of an object it keeps itself, such as ``"CRC-32 of members"``; empty for none."""
         return ""
@@ -232,7 +248,7 @@ class ForeignFormat(ABC):
         Raises:
             FormatError: It is damaged so that nothing of it can be trusted, or of a kind that cannot be read; says
                 which, with the offset. Where samples before the damage are whole, they are given, and the last
-                `ScannedRows.damage` says what is lost.
+                `ScannedRows.damage` says what is lost. Where those behind it are, too, it is `ScannedRows.broken`.
             StorageError: It cannot be read.
         """
 

@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,6 +15,7 @@ from shardstream.errors import FormatError
 from shardstream.shards.fields import IMAGE, FieldType, type_of_extension
 from shardstream.shards.foreign.object_bytes import ObjectBytes
 from shardstream.shards.index import Column, bitmap_of
+from shardstream.sizes import plural
 
 PIECE = 4096
 """Samples that a scan gives at a time: an object of more is several shards, so that no index is large."""
@@ -26,6 +27,44 @@ _PACKED = re.compile(r"\.(zstd|zst|gz|br|bz2|snappy|xz)(?=(\.[^.]+)?$)")
 _ODD = re.compile(r"[^A-Za-z0-9_.-]+")
 
 
+class Loss(NamedTuple):
+    """Samples of an object that cannot be read.
+
+    Attributes:
+        what: The reason, with the byte where it is.
+        samples: Number of samples lost; ``None`` if it cannot be known.
+        line: Line of the object, from 1, if this is a single line of text; else 0.
+    """
+
+    what: str
+    samples: int | None = None
+    line: int = 0
+
+    @property
+    def told(self) -> str:
+        """The reason, with the number of samples lost unless it is a single line or none at all."""
+        if self.line or self.samples == 0:
+            return self.what
+        return f"{self.what}; {told_count(self.samples)}"
+
+
+def told_count(samples: int | None) -> str:
+    """How many samples are lost, in words."""
+    if samples is None:
+        return "the rest of the file is lost, number of samples unknown"
+    return f"{plural(samples, 'sample')} {'is' if samples == 1 else 'are'} lost"
+
+
+def told_losses(losses: Sequence[Loss]) -> str:
+    """All losses of an object in one sentence: the worst one, and how many samples are lost together."""
+    first = next((one for one in losses if one.samples is None), losses[0])
+    if len(losses) == 1:
+        return first.told
+    known = sum(one.samples or 0 for one in losses)
+    rest = ", and the rest of the file, number of samples unknown" if first.samples is None else ""
+    return f"{first.what}; {told_count(known)}{rest}"
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class ScannedRows:
     """Some samples of an object, in order: one shard of a catalogue.
@@ -33,14 +72,18 @@ class ScannedRows:
     Attributes:
         keys: Their keys, n of them, see `usable_key`.
         columns: Their fields. Offsets are in the object; a ``codec`` may be the name of a form.
-        damage: What is lost after these rows, if the object is damaged there.
+        damage: The error after these rows, if nothing behind it can be read.
         classes: Names of the classes, with the first rows, where only the scan finds them.
+        lost: Number of samples that ``damage`` costs; ``None`` if the format cannot know it.
+        broken: Single samples of the object that cannot be read, while those behind them can.
     """
 
     keys: Sequence[str]
     columns: tuple[Column, ...]
     damage: FormatError | None = None
     classes: tuple[str, ...] | None = None
+    lost: int | None = None
+    broken: tuple[Loss, ...] = ()
 
 
 def image_type(start: bytes | memoryview) -> str | None:

@@ -4,6 +4,7 @@ import bz2
 import gzip
 import json
 import lzma
+import re
 
 import numpy as np
 import pytest
@@ -51,6 +52,13 @@ def told(data: bytes, name: str = "a.jsonl"):
     found = [rows for _, rows in scanned(FORMAT, MemoryStore({name: data}))]
     assert found[-1].damage is not None
     return sum(len(rows.keys) for rows in found), found[-1].damage
+
+
+def broken(data: bytes, name: str = "a.jsonl"):
+    """Samples, and the lines that are none."""
+    found = [rows for _, rows in scanned(FORMAT, MemoryStore({name: data}))]
+    assert all(rows.damage is None for rows in found)
+    return sum(len(rows.keys) for rows in found), tuple(one for rows in found for one in rows.broken)
 
 
 def plain(sample):
@@ -292,25 +300,45 @@ def test_what_is_taken_for_rows(objects, taken):
         (b'{"a": {"b": 1] }', "Expecting|delimiter"),
     ],
 )
-def test_a_damaged_line_ends_the_rows_and_is_named(line, what):
+def test_a_broken_line_is_lost_alone_and_named(line, what, monkeypatch):
     before = lines([{"a": 0}] * 7)
-    for behind in (lines([{"a": 3}] * 7), b""):
-        count, damage = told(before + line + b"\n" + behind)
-        assert count == 7
-        assert "line 8 is not a row" in damage.what
-        assert len(before) <= damage.place["offset"] <= len(before) + len(line) + 10
+    for window in (2 << 20, 40):
+        monkeypatch.setattr(blocks, "_WINDOW", window)
+        for behind in (7, 0):
+            count, lost = broken(before + line + b"\n" + lines([{"a": 3}] * behind))
+            assert (count, [(one.line, one.samples) for one in lost]) == (7 + behind, [(8, 1)])
+            named = re.fullmatch(r"line 8 is not a row: (.*) \(offset (\d+)\)", lost[0].what)
+            assert named is not None, lost[0].what
+            assert re.search(what, named[1])
+            assert len(before) <= int(named[2]) <= len(before) + len(line)
     if line != b"[1]":  # which is a list of another kind
-        with pytest.raises(FormatError, match=f"line 1 is not a row: .*({what})"):
-            read(line + b"\n")
+        count, damage = told(line + b"\n")
+        assert (count, damage.what.startswith("line 1 is not a row: ")) == (0, True)
+
+
+@settings(max_examples=60)
+@given(st.data())
+def test_exactly_the_lines_that_are_no_objects_are_lost(data):
+    """Whatever is wrong with how many of them, and wherever blocks end."""
+    rows = [b'{"a": 1}', b'{"b": {"c": "\\""}}']
+    none = [b'{"a": "x}', b'{"a": [1', b"}", b'{"a": 1, "a": 2}', b"\xff", b'"']
+    chosen = data.draw(st.lists(st.sampled_from([*rows, *none, b""]), min_size=1, max_size=60))
+    good = [line in rows for line in chosen]
+    wrong = [number for number, line in enumerate(chosen, 1) if line in none]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(blocks, "_WINDOW", data.draw(st.integers(20, 200)))
+        count, lost = broken(b'{"a": 0}\n' + b"\n".join(chosen) + b"\n")
+    assert (count, [one.line - 1 for one in lost]) == (1 + sum(good), wrong)
 
 
 def test_a_file_that_is_cut_off():
     data = lines([{"a": "x" * 50, "b": [1, 2]}] * 5).rstrip()
     for end in range(1, len(data), 3):
         if end > data.index(b"\n") and data[:end].rstrip()[-1:] != b"}":
-            count, damage = told(data[:end])
+            count, (lost,) = broken(data[:end])
             assert count == data[:end].count(b"\n")
-            assert f"line {count + 1} is not a row" in damage.what
+            assert f"line {count + 1} is not a row" in lost.what
+            assert "the file may be cut off here" in lost.what
     listed = json.dumps([{"a": 1}] * 3).encode()
     assert told(listed[:-1], "a.json")[0] == 3
     assert "cut off" in told(listed[:-1], "a.json")[1].what
@@ -321,8 +349,8 @@ def test_a_file_that_is_cut_off():
 def test_rows_that_are_too_large_or_too_many_names(monkeypatch):
     monkeypatch.setattr(blocks, "_WINDOW", 64)
     monkeypatch.setattr(blocks, "LONGEST", 1000)
-    count, damage = told(lines([{"a": 1}, {"a": "x" * 5000}]))
-    assert (count, damage.what) == (1, "a row has more than 1.0 kB")
+    count, lost = broken(lines([{"a": 1}, {"a": "x" * 5000}, {"a": 2}]))
+    assert (count, lost) == (2, (("line 2 is not a row: it has more than 1.0 kB (offset 9)", 1, 2),))
     monkeypatch.setattr(blocks, "MOST_COLUMNS", 10)
     count, damage = told(lines({str(row): 1} for row in range(20)))
     assert count == 10
@@ -348,7 +376,7 @@ def test_damaged_objects_give_rows_inside_of_them_or_one_error(monkeypatch):
         check_forms(FORMAT, hurt, found)
 
 
-def test_rows_before_the_first_line_that_python_refuses_are_taken():
+def test_all_lines_that_python_takes_are_taken():
     for hurt in flipped(lines(ROWS), 150, seed=2):
         store = MemoryStore({"a.jsonl": hurt})
         try:
@@ -360,8 +388,8 @@ def test_rows_before_the_first_line_that_python_refuses_are_taken():
             try:
                 found = json.loads(line, object_pairs_hook=list) if line.strip() else None
             except ValueError:
-                break
+                continue
             if found is not None and (not isinstance(found, list) or len({name for name, _ in found}) < len(found)):
-                break
+                continue
             whole += found is not None
         assert count >= whole  # values inside of values, and words of text, are looked at when they are read

@@ -134,9 +134,8 @@ def test_labels_that_are_refused(line, match) -> None:
     one = recognised(Yolo(), listing_of(store)).objects[0]
     (rows,) = Yolo().scan(Yolo().open(store, one), one.about)
     assert rows.keys == ["0", "2"]
-    assert rows.damage is not None
-    assert "2 files of labels cannot be read" in rows.damage.what
-    assert "labels/train/1.txt: line 1" in rows.damage.what
+    assert [one.samples for one in rows.broken] == [1, 1]
+    assert "labels/train/1.txt: line 1" in rows.broken[0].what
 
 
 @pytest.mark.parametrize(

@@ -67,6 +67,11 @@ class Npy(ForeignFormat):
             raise damage
         yield from _rows(data, [array], damage, count)
 
+    def announced(self, data: ObjectBytes, about: Mapping[str, Any]) -> int | None:
+        if not _is_npy(data.path):
+            return None
+        return _Array.of(data, usable_field(data.path.rpartition("/")[2][:-4]), 0, data.size).samples
+
     def checksums(self, one: ForeignObject) -> str:
         return CHECKSUMS if not _is_npy(one.path) else ""
 

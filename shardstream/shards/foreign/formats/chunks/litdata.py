@@ -145,6 +145,9 @@ class LitData(ForeignFormat):
             return one_block(data, "zstd", about["inflated"])
         return frames_of(data) if is_framed(data) else None
 
+    def announced(self, data: ObjectBytes, about: Mapping[str, Any]) -> int | None:
+        return None if "tokens" in about else about["samples"]
+
     def scan(self, data: ObjectBytes, about: Mapping[str, Any]) -> Iterator[ScannedRows]:
         samples: int = about["samples"]
         table = framed_table(data, samples) if is_framed(data) else offset_table(data, samples, _end_of_records(data))

@@ -146,6 +146,10 @@ class Mds(ForeignFormat):
         parts = parts_of(about["columns"], data.url)
         return scan_records(data, parts, offset_table(data, about["samples"], data.size))
 
+    def announced(self, data: ObjectBytes, about: Mapping[str, Any]) -> int | None:
+        samples: int = about["samples"]
+        return samples
+
     def checksums(self, one: ForeignObject) -> str:
         names = known(one.about.get("packed", one.about).get("hashes", {}))
         return f"{', '.join(names)} of shards" if names else ""

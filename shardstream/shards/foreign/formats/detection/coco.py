@@ -248,7 +248,9 @@ class _File:
             columns = [*self._image_columns(ids, begin, end), *beside.rows(begin, end)]
             keys = [usable_key(key_of(path, len(self._common or ""))) for path in self._paths(begin, end)]
             last = damage if end == len(ids) else None
-            yield ScannedRows(keys, tuple(sorted(columns, key=lambda one: one.name)), last, None if begin else classes)
+            yield ScannedRows(
+                keys, tuple(sorted(columns, key=lambda one: one.name)), last, None if begin else classes, 0
+            )
 
     def _paths(self, begin: int, end: int) -> list[str]:
         start, out = self._name_ends[begin - 1] if begin else 0, []

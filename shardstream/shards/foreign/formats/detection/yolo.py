@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any, ClassVar
 
 import numpy as np
@@ -17,7 +18,7 @@ from shardstream.shards.foreign.formats.files.names import file_column, key_of, 
 from shardstream.shards.foreign.held import boxes_column, lists_column, numbers_column
 from shardstream.shards.foreign.names import common_folder
 from shardstream.shards.foreign.object_bytes import FETCH_AGAIN, ObjectBytes
-from shardstream.shards.foreign.rows import PIECE, ScannedRows, usable_key
+from shardstream.shards.foreign.rows import PIECE, Loss, ScannedRows, usable_key
 from shardstream.sizes import plural
 from shardstream.storage import Request, Store, fetch
 from shardstream.storage.base.store import ObjectMeta
@@ -68,19 +69,17 @@ class Yolo(ForeignFormat):
 
     def scan(self, data: ObjectBytes, about: Mapping[str, Any]) -> Iterator[ScannedRows]:
         assert isinstance(data, _Labels)
-        kept, bad = list[tuple[Sequence[Any], Objects]](), list[FormatError]()
+        kept, broken = list[tuple[Sequence[Any], Objects]](), list[Loss]()
         for (path, size, _), found in zip(about["files"], data.all(about["labels"]), strict=True):
             try:
                 objects = read_labels(found, classes=about["classes"], points=about["points"]) if found else _NOTHING
             except BadLabels as error:
-                bad.append(data.wrong(label_file(path), str(error)))
+                url = data.wrong(label_file(path), "").place["url"]
+                broken.append(Loss(f"labels cannot be read: {url}: {error}", 1))
             else:
                 kept.append(((path, size), objects))
-        damage = bad[0] if bad else None
-        if damage is not None:
-            many = f"{len(bad)} files of labels cannot be read, such as" if len(bad) > 1 else "labels cannot be read:"
-            damage = FormatError(f"{many} {damage.place['url']}: {damage.what}", url=data.url, hint=FETCH_AGAIN)
-        yield _rows([one for one, _ in kept], [objects for _, objects in kept], about, damage)
+        rows = _rows([one for one, _ in kept], [objects for _, objects in kept], about)
+        yield replace(rows, broken=tuple(broken))
 
 
 def _run(files: Sequence[ObjectMeta], labels: Sequence[ObjectMeta | None], about: Mapping[str, Any]) -> ForeignObject:
@@ -123,9 +122,7 @@ class _Labels(ObjectBytes):
         return FormatError(what, url=self._store.locate(path), hint=FETCH_AGAIN)
 
 
-def _rows(
-    files: Sequence[Sequence[Any]], found: Sequence[Objects], about: Mapping[str, Any], damage: FormatError | None
-) -> ScannedRows:
+def _rows(files: Sequence[Sequence[Any]], found: Sequence[Objects], about: Mapping[str, Any]) -> ScannedRows:
     paths = [path for path, _ in files]
     kind = FieldType.parse(about["type"])
     ends = np.cumsum([len(one.labels) for one in found], dtype=np.int64)
@@ -147,4 +144,4 @@ def _rows(
             texts = [json.dumps(value, separators=(",", ":")).encode() for value in values]
             columns.append(lists_column(name, texts, ends))
     keys = [usable_key(key_of(path, about["common"])) for path in paths]
-    return ScannedRows(keys, tuple(sorted(columns, key=lambda one: one.name)), damage)
+    return ScannedRows(keys, tuple(sorted(columns, key=lambda one: one.name)))

@@ -20,7 +20,7 @@ from shardstream.shards.foreign.formats.files.records import Broken, Cells, ends
 from shardstream.shards.foreign.formats.files.text import first_records, records
 from shardstream.shards.foreign.formats.files.values import CellValues, FileValues, LabelValues, values_of
 from shardstream.shards.foreign.object_bytes import ObjectBytes
-from shardstream.shards.foreign.rows import PIECE, ScannedRows, numbered_keys, usable_key
+from shardstream.shards.foreign.rows import PIECE, Loss, ScannedRows, numbered_keys, usable_key
 from shardstream.storage import Store
 from shardstream.storage.base.store import ObjectMeta
 from shardstream.text import in_one_line, valid_unicode
@@ -173,16 +173,6 @@ class _List:
                 one.settle()
         return count
 
-    def _damage(self) -> FormatError | None:
-        """What is lost: the lines that cannot be read."""
-        if not self._lost:
-            return None
-        line, what = next(iter(self._lost.items()))
-        many = f"{len(self._lost):,} lines cannot be read, such as" if len(self._lost) > 1 else "a line cannot be read,"
-        return FormatError(
-            f"{many} line {line}: {what}", url=self.url, hint="write such lines as the others are, or leave them out"
-        )
-
     def broken(self, line: int, error: Broken) -> FormatError:
         """The error for a line, by its number from 1."""
         return FormatError(str(error), url=self.url, line=line, hint=error.hint or "correct the list")
@@ -206,11 +196,10 @@ class _List:
             if len(keys) == PIECE:
                 yield _taken(keys, self.values, first)
                 first, keys, done = None, [], done + PIECE
-        damage = self._damage()
-        if keys:
-            yield replace(_taken(keys, self.values, first), damage=damage)
-        elif damage is not None:
-            yield ScannedRows([], (), damage)
+        broken = tuple(Loss(f"line {line}: {what}", 1, line) for line, what in self._lost.items())
+        if keys or broken:
+            rows = _taken(keys, self.values, first) if keys else ScannedRows([], ())
+            yield replace(rows, broken=broken)
 
     def _key(self, cells: Cells, files: FileValues | None, number: int) -> str:
         if self.columns.key is not None:

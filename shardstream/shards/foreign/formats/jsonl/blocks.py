@@ -6,7 +6,6 @@ A block are the rows that end in some MB of the object. Nothing is kept from one
 from __future__ import annotations
 
 import codecs
-import json
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
@@ -15,11 +14,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from shardstream.errors import FormatError
+from shardstream.shards.foreign.formats.jsonl.broken import BrokenLine, broken_lines, line_at, without
 from shardstream.shards.foreign.formats.jsonl.forms import unescaped
-from shardstream.shards.foreign.formats.jsonl.structure import CUT_OFF, PARALLEL, Members, members
+from shardstream.shards.foreign.formats.jsonl.structure import PARALLEL, Members, members
 from shardstream.shards.foreign.formats.jsonl.values import BOOL, FLOAT, INT, NULL, OTHER, floats, integers, kinds_of
 from shardstream.shards.foreign.object_bytes import ObjectBytes
 from shardstream.shards.foreign.protobuf import Bytes, Malformed, Places
+from shardstream.shards.foreign.rows import Loss
 from shardstream.sizes import size as sized
 
 _WINDOW = 2 << 20
@@ -28,7 +29,7 @@ LONGEST = 32 << 20
 MOST_COLUMNS = 1024
 _SHOWN = 60
 _BLANKS = b" \t\r\n"
-_TRUE, _BACKSLASH = b"t\\"
+_TRUE, _BACKSLASH, _NEWLINE, _SPACE = b"t\\\n "
 
 
 @dataclass(slots=True, eq=False)
@@ -69,10 +70,14 @@ class RowBlock:
     Attributes:
         count: How many.
         columns: What they have, by name as the object has it.
+        broken: Lines among them that are not rows.
+        damage: The error behind them, if nothing more can be read.
     """
 
     count: int
     columns: dict[str, BlockColumn] = field(default_factory=dict)
+    broken: list[Loss] = field(default_factory=list)
+    damage: FormatError | None = None
 
 
 def is_list(data: ObjectBytes) -> bool:
@@ -84,18 +89,135 @@ def is_list(data: ObjectBytes) -> bool:
 def blocks(data: ObjectBytes, keys: frozenset[str]) -> Iterator[RowBlock]:
     """All rows of an object.
 
+    Of lines, each one that is not a row is in `RowBlock.broken`, and those behind it are read. A list ends where it is
+    damaged.
+
     Args:
         data: The object.
         keys: Columns whose texts are needed.
 
     Raises:
-        FormatError: It is damaged, or ends inside of a row: the rows before were given.
+        FormatError: A list is damaged or cut off, or rows have too many names: the rows before were given.
     """
     at, listed = _begin(data)
-    line, first, closed = 1 + bytes(data.get(0, at)).count(b"\n"), True, False
     names = _Names(keys)
+    line = 1 + bytes(data.get(0, at)).count(b"\n")
+    if listed:
+        yield from _listed(data, at, line, names)
+    else:
+        yield from _lines(data, at, line, names)
+
+
+def _begin(data: ObjectBytes) -> tuple[int, bool]:
+    """Where the first row, or the blanks before it, begins, and whether rows are in a list."""
+    listed = is_list(data)
+    start = bytes(data.get(0, min(4096, data.size)))
+    mark = len(codecs.BOM_UTF8) if start.startswith(codecs.BOM_UTF8) else 0
+    return (start.index(b"[") + 1 if listed else mark), listed
+
+
+# ---------------------------------------------------------------------------------------------------- lines
+
+
+def _lines(data: ObjectBytes, at: int, line: int, names: _Names) -> Iterator[RowBlock]:
+    """The rows of an object that has one a line."""
+    while at < data.size:
+        raw = _whole_lines(data, at)
+        if raw is None:
+            what = f"line {line} is not a row: it has more than {sized(LONGEST)} (offset {at})"
+            yield RowBlock(0, broken=[Loss(what, 1, line)])
+            at, line = _next_line(data, at), line + 1
+            continue
+        block = _block_of_lines(data, raw, at, line, names)
+        yield block
+        if block.damage is not None:
+            raise block.damage
+        at += len(raw)
+        line += int(np.count_nonzero(raw == _NEWLINE))
+
+
+def _whole_lines(data: ObjectBytes, at: int) -> Bytes | None:
+    """The lines that end in some MB from here on, one at least; ``None``: the first one is too long."""
+    length = _WINDOW
+    while True:
+        length = min(length, data.size - at)
+        raw = np.frombuffer(data.get(at, length), np.uint8)
+        if at + length == data.size:
+            return raw
+        ends = np.flatnonzero(raw == _NEWLINE)
+        if len(ends):
+            return raw[: int(ends[-1]) + 1]
+        if length > LONGEST:
+            return None
+        length *= 2
+
+
+def _next_line(data: ObjectBytes, at: int) -> int:
+    """Where the line after this one begins, or the object ends."""
+    while at < data.size:
+        length = min(_WINDOW, data.size - at)
+        end = bytes(data.get(at, length)).find(b"\n")
+        if end >= 0:
+            return at + end + 1
+        at += length
+    return at
+
+
+def _block_of_lines(data: ObjectBytes, raw: Bytes, at: int, line: int, names: _Names) -> RowBlock:
+    """The rows of some whole lines, and those among them that are none.
+
+    Lines do not reach into one another, so what is wrong with one is found by looking at each: by Python's reader, all
+    at once, since a file may have any number of such lines, and then those that our own rules alone refuse.
+    """
+    broken: list[BrokenLine] = []
+    rest, asked = raw, False
+    while True:
+        try:
+            _check_text(rest, len(rest))
+            found = members(rest, listed=False, first=True, last=True)
+            block = _columns(rest, at, found, names)
+        except TooManyNames as error:
+            first = line_at(raw, error.at, "").begin
+            block = _block_of_lines(data, raw[:first], at, line, names)
+            block.damage = data.damaged(str(error), at + error.at)
+            return block
+        except Malformed as error:
+            more = [] if asked else list(broken_lines(raw))
+            asked = True
+            refused = more or [line_at(rest, error.at, str(error))]
+            if rest[refused[0].begin : refused[0].end].max(initial=0) <= _SPACE:  # nothing more would be found
+                raise data.damaged(str(error), at + error.at) from None
+            broken += refused
+            rest = without(rest, refused)
+            continue
+        broken.sort()
+        block.broken = [_loss(one, at, line) for one in broken]
+        return block
+
+
+def _loss(one: BrokenLine, at: int, line: int) -> Loss:
+    number = line + one.number
+    what = f"line {number} is not a row: {one.complaint.what} (offset {at + one.begin + one.complaint.at})"
+    return Loss(what, 1, number)
+
+
+def _check_text(raw: Bytes, end: int) -> None:
+    raw = raw[:end]
+    if len(raw) and int(raw.max()) > 127:
+        try:
+            str(raw.data, "utf-8")
+        except UnicodeDecodeError as error:
+            raise Malformed("this is not UTF-8", error.start) from None
+
+
+# --------------------------------------------------------------------------------------------------- a list
+
+
+def _listed(data: ObjectBytes, at: int, line: int, names: _Names) -> Iterator[RowBlock]:
+    """The rows of an object that is one list of them, up to the first that is damaged."""
+    first, closed = True, False
     while at < data.size and not closed:
-        window = _Window(data, at, line, listed=listed, first=first)
+        window = _Window(data, at, line, first=first)
         found, damage = window.found()
         if len(found.objects):
             block, damage = _block(window, found, names, damage)
@@ -107,22 +229,14 @@ def blocks(data: ObjectBytes, keys: frozenset[str]) -> Iterator[RowBlock]:
         closed = found.closed
         if closed or window.last:
             break
-        line += int(np.count_nonzero(window.raw[: found.consumed] == 10))
+        line += int(np.count_nonzero(window.raw[: found.consumed] == _NEWLINE))
         at += found.consumed
-    if listed and not closed:
+    if not closed:
         raise data.damaged("the list is cut off: no bracket closes it", data.size)
 
 
-def _begin(data: ObjectBytes) -> tuple[int, bool]:
-    """Where the first row, or the blanks before it, begins, and whether rows are in a list."""
-    listed = is_list(data)
-    start = bytes(data.get(0, min(4096, data.size)))
-    mark = len(codecs.BOM_UTF8) if start.startswith(codecs.BOM_UTF8) else 0
-    return (start.index(b"[") + 1 if listed else mark), listed
-
-
 class _Window:
-    """Some bytes of an object, from where an object begins or the one before ended.
+    """Some bytes of a list, from where an object begins or the one before ended.
 
     Attributes:
         raw: They.
@@ -130,11 +244,10 @@ class _Window:
         last: Whether nothing follows them.
     """
 
-    def __init__(self, data: ObjectBytes, at: int, line: int, *, listed: bool, first: bool) -> None:
+    def __init__(self, data: ObjectBytes, at: int, line: int, *, first: bool) -> None:
         self.data = data
         self.at = at
         self.line = line
-        self._listed = listed
         self._first = first
         self._read(_WINDOW)
 
@@ -148,11 +261,11 @@ class _Window:
         damage: FormatError | None = None
         while True:
             try:
-                found = members(self.raw, listed=self._listed, first=self._first, last=self.last)
-                self._check_text(found.consumed)
+                found = members(self.raw, listed=True, first=self._first, last=self.last)
+                _check_text(self.raw, found.consumed)
             except Malformed as error:
                 damage = self.damage(error)
-                self._cut(error.at)
+                self.raw, self.last = self.raw[: error.at], False
                 continue
             if found.consumed or damage is not None or self.last:
                 return found, damage
@@ -161,45 +274,37 @@ class _Window:
                 return found, self.data.damaged(what, self.at, hint="write such values to files of their own")
             self._read(2 * len(self.raw))
 
-    def _check_text(self, end: int) -> None:
-        raw = self.raw[:end]
-        if len(raw) and int(raw.max()) > 127:
-            try:
-                str(raw.data, "utf-8")
-            except UnicodeDecodeError as error:
-                raise Malformed("this is not UTF-8", error.start) from None
-
-    def _cut(self, end: int) -> None:
-        """Keep what is before a place that is wrong: of lines, whole ones."""
-        if not self._listed:
-            end = int(self._line_begin(end))
-        self.raw, self.last = self.raw[:end], False
-
-    def _line_begin(self, at: int) -> int:
-        return bytes(self.raw[:at]).rfind(b"\n") + 1
-
     def damage(self, error: Malformed) -> FormatError:
         """The error for what is wrong in here."""
-        begin = self._line_begin(error.at)
-        line = self.line + int(np.count_nonzero(self.raw[:begin] == 10))
-        what = str(error)
-        text = bytes(self.raw[begin:])
-        if not self._listed and (b"\n" in text or (self.last and what != CUT_OFF)):
-            what = _complaint(text.partition(b"\n")[0]) or what
-        return self.data.damaged(f"line {line} is not a row: {what}", self.at + error.at)
+        line = self.line + int(np.count_nonzero(self.raw[: error.at] == _NEWLINE))
+        return self.data.damaged(f"line {line} is not a row: {error}", self.at + error.at)
 
 
-def _complaint(line: bytes) -> str | None:
-    """What Python's reader says of a line, which knows more words."""
-    try:
-        found = json.loads(line)
-    except UnicodeDecodeError:
-        return "it is not UTF-8"
-    except json.JSONDecodeError as error:
-        return f"{error.msg} at column {error.colno}"
-    except (ValueError, RecursionError):
-        return None
-    return None if isinstance(found, dict) else "it is not an object"
+def _block(
+    window: _Window, found: Members, names: _Names, damage: FormatError | None
+) -> tuple[RowBlock, FormatError | None]:
+    """The rows of a window, up to the first whose values are wrong."""
+    while True:
+        try:
+            return _columns(window.raw, window.at, found, names), damage
+        except Malformed as error:
+            damage = window.damage(error)
+            good = int(np.searchsorted(found.objects, error.at, side="right")) - 1
+            found = _before(found, good)
+
+
+def _before(found: Members, rows: int) -> Members:
+    """The first rows alone."""
+    end = int(np.searchsorted(found.owner, rows))
+    cut = {name: getattr(found, name)[:end] for name in PARALLEL}
+    return found._replace(objects=found.objects[:rows], **cut)
+
+
+# -------------------------------------------------------------------------------------------------- columns
+
+
+class TooManyNames(Malformed):
+    """Rows have more different names than a file may have: no fault of a single row."""
 
 
 class _Names:
@@ -258,7 +363,7 @@ class _Names:
         name = self._known.get(stored)
         if name is None:
             if len(self._known) >= MOST_COLUMNS:
-                raise Malformed(f"rows have more than {MOST_COLUMNS} different names", at)
+                raise TooManyNames(f"rows have more than {MOST_COLUMNS} different names", at)
             try:
                 name = unescaped(b'"' + stored + b'"')
                 name.encode()
@@ -268,28 +373,8 @@ class _Names:
         return name
 
 
-def _block(
-    window: _Window, found: Members, names: _Names, damage: FormatError | None
-) -> tuple[RowBlock, FormatError | None]:
-    """The rows of a window, up to the first whose values are wrong."""
-    while True:
-        try:
-            return _columns(window, found, names), damage
-        except Malformed as error:
-            damage = window.damage(error)
-            good = int(np.searchsorted(found.objects, error.at, side="right")) - 1
-            found = _before(found, good)
-
-
-def _before(found: Members, rows: int) -> Members:
-    """The first rows alone."""
-    end = int(np.searchsorted(found.owner, rows))
-    cut = {name: getattr(found, name)[:end] for name in PARALLEL}
-    return found._replace(objects=found.objects[:rows], **cut)
-
-
-def _columns(window: _Window, found: Members, names: _Names) -> RowBlock:
-    raw = window.raw
+def _columns(raw: Bytes, at: int, found: Members, names: _Names) -> RowBlock:
+    """The values of some objects in bytes that begin at a place of the object; `Malformed`."""
     block = RowBlock(len(found.objects))
     if not len(found.owner):
         return block
@@ -301,7 +386,7 @@ def _columns(window: _Window, found: Members, names: _Names) -> RowBlock:
         begin, end = found.begin[chosen], found.end[chosen]
         column = BlockColumn(
             found.owner[chosen].astype(np.int32),
-            begin + window.at,
+            begin + at,
             (end - begin).astype(np.int32),
             int(np.bitwise_or.reduce(kinds[chosen])),
             escaped[chosen] if escaped[chosen].any() else None,

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -26,13 +27,14 @@ from shardstream.shards.foreign.formats.jsonl.values import (
     NONE_OF_THEM,
     TEXT,
 )
-from shardstream.shards.foreign.object_bytes import ObjectBytes
-from shardstream.shards.foreign.rows import ScannedRows, numbered_keys, pieces, usable_field, usable_key
+from shardstream.shards.foreign.object_bytes import FETCH_AGAIN, ObjectBytes
+from shardstream.shards.foreign.rows import Loss, ScannedRows, numbered_keys, pieces, usable_field, usable_key
 from shardstream.shards.index import Column, bitmap_of
 
 KEY = "__key__"
 LABEL, LABEL_COLUMN = "cls", "label"
 _KEYS = (KEY, "key", "id")
+_MOST_BROKEN = 10_000  # lines of an object that are named one by one: a catalogue has them in its head
 _HELD = 64 << 20  # bytes of what was found that are kept until it is known what they are
 
 
@@ -90,15 +92,22 @@ class JsonRows:
         self._kinds: dict[str, int] = {}
         self._count = 0
         self._held: list[RowBlock] | None = []
+        self._broken: list[Loss] = []
 
     def scanned(self) -> Iterator[ScannedRows]:
-        """All rows, in pieces; the last has what is lost, if they are damaged.
+        """All rows, in pieces; the last has the lines that are broken, and what is lost behind it.
 
         Raises:
             FormatError: None of them is whole, or two columns have the same name here.
             StorageError: They cannot be read.
         """
         damage = self._survey()
+        if not self._count:
+            if self._broken:
+                first, more = self._broken[0], len(self._broken) - 1
+                what = f"{first.what}, and so are {more:,} more, which is all of them" if more else first.what
+                yield ScannedRows([], (), FormatError(what, url=self._data.url, hint=FETCH_AGAIN), lost=more + 1)
+            return
         key, fields = self._key_column(), self._fields()
         found = iter(self._held) if self._held is not None else self._again(key)
         cut = _Cut(found)
@@ -106,14 +115,18 @@ class JsonRows:
             held = cut.to(begin, end)
             keys = self._keys_of(held, key, begin, end)
             columns = (_column(one, held, begin, end) for one in fields)
-            kept = tuple(column for column in columns if column is not None)
-            yield ScannedRows(keys, kept, damage if end == self._count else None)
+            rows = ScannedRows(keys, tuple(column for column in columns if column is not None))
+            last = end == self._count
+            yield replace(rows, damage=damage, broken=self._losses()) if last else rows
 
     def _survey(self) -> FormatError | None:
         """Look at all rows; what is wrong behind them."""
         size = 0
         try:
             for block in blocks(self._data, frozenset(one.name for one in self._keys)):
+                self._broken += block.broken
+                if not block.count:
+                    continue
                 self._count += block.count
                 for name, column in block.columns.items():
                     self._kinds[name] = self._kinds.get(name, 0) | column.kinds
@@ -129,11 +142,19 @@ class JsonRows:
             return error
         return None
 
+    def _losses(self) -> tuple[Loss, ...]:
+        """The lines that are not rows; the rest of very many as one."""
+        lost, more = self._broken[:_MOST_BROKEN], self._broken[_MOST_BROKEN:]
+        if more:
+            lost = [*lost, Loss(f"{len(more):,} more lines are not rows, the first of them: {more[0].what}", len(more))]
+        return tuple(lost)
+
     def _again(self, key: str | None) -> Iterator[RowBlock]:
         """The rows once more, of a large object; as far as they are whole."""
         count = 0
         for block in blocks(self._data, frozenset([key] if key else [])):
-            yield block
+            if block.count:
+                yield block
             count += block.count
             if count == self._count:
                 return

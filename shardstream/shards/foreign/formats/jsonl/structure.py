@@ -129,6 +129,8 @@ def members(raw: Bytes, *, listed: bool, first: bool, last: bool) -> Members:
         if rest < len(outside.at):
             raise Malformed("something follows the end of the list", int(outside.at[rest]))
         marks, letters, depth = marks[:stop], letters[:stop], depth[:stop]
+    if not listed and (inside := (letters == _NEWLINE) & (depth > 0)).any():
+        raise Malformed("a line ends inside of an object", int(outside.at[marks[int(np.argmax(inside))]]))
     if len(depth) and int(depth.max()) > MOST_DEPTH:
         raise Malformed(
             f"brackets are more than {MOST_DEPTH} deep", int(outside.at[marks[int(np.argmax(depth > MOST_DEPTH))]])

@@ -88,6 +88,9 @@ class Parquet(ForeignFormat):
                 yield from _given(data, fields, [joined(one) for one in waiting], row, rows)
                 row, rows, waiting = row + rows, 0, [[] for _ in fields]
 
+    def announced(self, data: ObjectBytes, about: Mapping[str, Any]) -> int | None:
+        return sum(group.rows for group in Footer(data, about["size"]).groups)
+
     def checksums(self, one: ForeignObject) -> str:
         return "CRC-32 of pages, where it was written"
 
