@@ -15,7 +15,8 @@ Grouped by what the caller would do about it::
     │   ├── AccessError       the store refuses: look at credentials and rights
     │   └── ChangedError      an object was replaced while it was in use
     ├── SourceError           fix the input list or folder that is being packed
-    │   └── DuplicateKeyError two samples with one key
+    │   ├── DuplicateKeyError two samples with one key
+    │   └── TooManyRejectsError more samples cannot be packed than max_rejects= allows
     ├── DataError             stored bytes are damaged or foreign: permanent, may be skipped
     │   ├── FormatError       not our format, truncated, or inconsistent
     │   │   └── VersionError  written by a newer version: upgrade
@@ -59,6 +60,7 @@ __all__ = [
     "ShardStreamError",
     "SourceError",
     "StorageError",
+    "TooManyRejectsError",
     "TooManySkipsError",
     "TransformError",
     "UsageError",
@@ -353,6 +355,21 @@ class DuplicateKeyError(SourceError):
     """
 
     code = "duplicate-key"
+
+
+class TooManyRejectsError(SourceError):
+    """More samples could not be packed than ``max_rejects`` allows.
+
+    Example:
+        >>> samples = [{"__key__": "a", "txt": "sound"}, {"txt": "without a key"}]
+        >>> try:
+        ...     ss.pack(samples, "new/", max_rejects=0)
+        ... except ss.errors.TooManyRejectsError as error:
+        ...     print(error.what)
+        1 of 2 samples read so far cannot be packed; max_rejects is 0
+    """
+
+    code = "too-many-rejects"
 
 
 class DataError(ShardStreamError):

@@ -14,9 +14,9 @@
 ``report``     exit codes, errors as one block, numbers for people
 =============  ==========================================================
 
-Data goes to stdout, progress and errors to stderr. Exit codes: 0 done; 1 verify or doctor found problems; 2 the command
-or its arguments are wrong, or an optional package is missing; 3 the source, the store or the data is at fault; 130
-interrupted; 141 nobody reads stdout any more.
+Data goes to stdout, progress and errors to stderr. Exit codes: 0 done; 1 verify or doctor found problems, or pack lost
+files; 2 the command or its arguments are wrong, or an optional package is missing; 3 the source, the store or the data
+is at fault; 130 interrupted; 141 nobody reads stdout any more.
 """
 
 from __future__ import annotations

@@ -97,8 +97,8 @@ app = typer.Typer(
     name="shardstream",
     cls=_Verbs,
     help="Pack files into shards, here or in a store; look at them, check them, measure them.",
-    epilog="Exit codes: 0 done, 1 verify or doctor found problems, 2 wrong arguments, 3 source, store or data at "
-    "fault, 130 interrupted, 141 nobody reads the output any more.",
+    epilog="Exit codes: 0 done, 1 verify or doctor found problems or pack lost files, 2 wrong arguments, 3 source, "
+    "store or data at fault, 130 interrupted, 141 nobody reads the output any more.",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     rich_markup_mode=None,

@@ -33,8 +33,8 @@ PANELS = {
         "jpeg", "max_side", "quality", "strip", "damaged", "drop_damaged", "check", "max_pixels", "segment_width",
     ),
     "Output": (
-        "to", "format", "shard_size", "shuffle", "seed", "meta", "overwrite", "append", "compression", "zstd",
-        "checksums", "key_table", "rows",
+        "to", "format", "shard_size", "shuffle", "seed", "meta", "overwrite", "append", "max_rejects", "compression",
+        "zstd", "checksums", "key_table", "rows",
     ),
     "Run": ("dry_run", "workers", "on", "as_json", "quiet", "verbose", "log_level"),
     "Store": ("cache", "replicas", "transport", "storage_options", "source_options", "dest_options"),

@@ -185,6 +185,16 @@ PAGES = {
         '    writer.write({"__key__": "cat", "cls": 1})',
         "sample 0 of shard-000000.tar has the same key [shard shard-000000.tar, sample 1, key cat]",
     ),
+    "too-many-rejects": ErrorPage(
+        "More samples could not be packed than `max_rejects=` (`--max-rejects`) allows, or a file is damaged so that "
+        "the number of its lost samples is unknown.",
+        "`shardstream pack SOURCE DEST --dry-run` shows some of the rejected samples with their reasons. Correct the "
+        "data and give the same command again: finished shards are kept, and rejected samples are read again. To list "
+        "all of them in `rejects.jsonl`, raise the limit or leave it out.",
+        'import shardstream as ss\n\nsamples = [{"__key__": "a", "txt": "sound"}, {"txt": "without a key"}]\n'
+        'ss.pack(samples, "new/", max_rejects=0)',
+        "1 of 2 samples read so far cannot be packed; max_rejects is 0 [...]",
+    ),
     "data": ErrorPage(
         "Stored data are damaged or foreign; reading them again gives the same. The classes below it say more: see "
         "`format`, `version`, `checksum` and `decode`.",

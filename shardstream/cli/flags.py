@@ -184,6 +184,14 @@ class Flags:
     append: Annotated[
         bool, typer.Option("--append", help="Add to the data set in DEST, as new shards and its next version.")
     ]
+    max_rejects: Annotated[
+        Optional[str],  # noqa: UP045
+        typer.Option(
+            help="End with an error once more samples than this are rejected: a number, or a percentage of those read. "
+            "(default: no limit)",
+            metavar="N|P%",
+        ),
+    ]
     jpeg: Annotated[
         Jpeg,
         typer.Option(help="addressable rewrites JPEG files, losslessly, so that crops decode alone; keep does not."),

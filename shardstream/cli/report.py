@@ -32,7 +32,7 @@ class Exit(IntEnum):
     """Exit codes."""
 
     DONE = 0
-    PROBLEMS = 1  # verify: the data set is not as it was written; doctor: this machine is not fit
+    PROBLEMS = 1  # verify, doctor: problems were found; pack, repack: whole files, or the rest of them, were lost
     USAGE = 2  # fix the command; also Typer's own
     DATA = 3  # fix the source, the store or the data
     INTERRUPTED = 128 + signal.SIGINT

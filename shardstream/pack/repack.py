@@ -47,6 +47,7 @@ def repack(
     shuffle: bool = False,
     seed: int = 0,
     overwrite: bool = False,
+    max_rejects: int | str | None = None,
     # documents into bins
     bins: int | None = None,
     bin_min: int | None = None,
@@ -100,6 +101,7 @@ def repack(
         shuffle: ``True`` shuffles; the default keeps the stored order, which has been shuffled once.
         seed: As of `pack`.
         overwrite: The same.
+        max_rejects: As of `pack`; samples are rejected by ``drop_damaged`` and by what a ``transform`` raises.
 
     Documents into bins:
         bins: Pack the documents of a data set of bins anew, into bins of so many tokens, without tokenizing them: with

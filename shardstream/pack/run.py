@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, Literal
 
-from shardstream.errors import UsageError
+from shardstream.errors import TooManyRejectsError, UsageError
 from shardstream.images.jpeg.transcode import DEFAULT_WIDTH
 from shardstream.pack.bins.binning import Long, Packing, TokenDtype
 from shardstream.pack.encode.images import DEFAULT_MAX_PIXELS, Check, Damaged, Jpeg
@@ -21,6 +21,7 @@ from shardstream.pack.execution.workers import check_travels, check_workers, run
 from shardstream.pack.options import PackOptions
 from shardstream.pack.output.places import StorageArguments, take_options
 from shardstream.pack.output.receipts import ShardResult
+from shardstream.pack.output.reject_limit import RejectLimit
 from shardstream.pack.output.rejects import REJECTS_NAME, StoredRejects, summary_of
 from shardstream.pack.output.report import PackReport, sizes_of, sum_of
 from shardstream.pack.output.stats import PackStats
@@ -48,6 +49,7 @@ class RunOptions(StorageArguments):
     executor: Executor | None = None
     overwrite: bool = False
     append: bool = False
+    max_rejects: int | str | None = None
     progress: OnProgress | None = None
 
 
@@ -74,6 +76,7 @@ def pack(
     seed: int = 0,
     overwrite: bool = False,
     append: bool = False,
+    max_rejects: int | str | None = None,
     # documents into bins
     bins: int | None = None,
     bin_field: str = "ids",
@@ -179,6 +182,10 @@ def pack(
         append: Add to the data set in ``dest``: the samples become new shards behind those there are, which stay as
             they are, and what is published is its next version (``docs/packing.md``). Keys are not compared with those
             that were there.
+        max_rejects: End the run with `TooManyRejectsError` as soon as more samples than this are rejected: a number,
+            or ``"P%"`` of the samples read so far, compared from 1,000 on and at the end. Finished shards stay. The
+            next run reads the rejected samples again. A file of which an unknown number of samples is lost passes any
+            limit. Default: no limit.
 
     Documents into bins:
         bins: Make each sample a bin: a row of so many tokens, as ``8192``, of several documents, filled as well as can
@@ -264,6 +271,7 @@ def pack(
         UsageError: An argument that is not allowed.
         DestinationError: ``dest`` holds another data set, or files in the way that are not ours.
         SourceError: An empty list, no readable file, a label that is not an integer.
+        TooManyRejectsError: More samples are rejected than ``max_rejects`` allows.
         DuplicateKeyError: Two samples with one key.
         StorageError: ``dest`` cannot be written.
         MissingExtraError: A package that this store needs is not installed.
@@ -301,7 +309,8 @@ def run_pack(source: Any, dest: PathOrUrl, options: PackOptions, **how: Any) -> 
     started = time.monotonic()
     run = RunOptions(**how)
     _check_workers(run)
-    run_tasks = partial(_run_tasks, run, None if run.on is None else find_engine(run.on))
+    limit = RejectLimit(run.max_rejects)
+    run_tasks = partial(_run_tasks, run, None if run.on is None else find_engine(run.on), limit)
     tell = run.progress or ignore
     tell(_event("plan", 0))
     plan = open_plan(
@@ -315,14 +324,21 @@ def run_pack(source: Any, dest: PathOrUrl, options: PackOptions, **how: Any) -> 
         progress=lambda event: tell(_indexing(event)),
     )
     results: list[ShardResult] = []
+    limit.url = plan.destination.store.url
     if plan.manifest is not None:
-        manifest, rejects = plan.manifest, summary_of(StoredRejects(plan.destination.location))
+        stored = StoredRejects(plan.destination.location)
+        limit.begin(stored, plan.samples)
+        manifest, rejects = plan.manifest, summary_of(stored)
     else:
         tell(_event("pack", plan.samples))
         try:
+            limit.begin(plan.rejects, plan.samples)
             results = run_tasks("pack", plan.tasks, plan.samples)
-        except BaseException:
+            limit.end(sum_of(results))
+        except BaseException as error:
             plan.destination.give_up()
+            if isinstance(error, TooManyRejectsError):
+                plan.destination.read_again()
             raise
         manifest, rejects = plan.complete(results)
     return PackReport(
@@ -356,6 +372,7 @@ def _check_workers(run: RunOptions) -> None:
 def _run_tasks(
     run: RunOptions,
     engine: OpenEngine | None,
+    limit: RejectLimit,
     stage: Literal["first pass", "pack"],
     tasks: Sequence[Task],
     total: int,
@@ -364,6 +381,7 @@ def _run_tasks(
 
     def tick(tally: PackStats, kept: int) -> None:
         (run.progress or ignore)(_event(stage, total, tally, kept))
+        limit.check(tally)
 
     if engine is not None:
         return list(run_on_engine(engine, tasks, tick, workers=run.workers))

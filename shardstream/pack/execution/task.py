@@ -66,6 +66,7 @@ class ShardTask:
         lines: Whether to leave the numbers of the lines that the shard was made of.
         bins: How documents become bins; ``None`` where samples are stored.
         stored_bins: Of samples that are bins and stay as they are, what their data set says of them.
+        again: Whether a finished shard is made again if it lacks samples, which may be readable by now.
     """
 
     number: int
@@ -80,6 +81,7 @@ class ShardTask:
     lines: bool = False
     bins: ShardBins | None = None
     stored_bins: Bins | None = None
+    again: bool = False
 
     def run(self) -> ShardResult:
         """Read the samples and write the shard, atomically; or find that it is written already.
@@ -98,6 +100,8 @@ class ShardTask:
         if self.lines and not store.exists(lines_name(self.name)):
             return None
         found = finished(store, self.name, self.format)
+        if found is not None and self.again and found.tally.rejects:
+            return None
         if found is not None and found.bins is None and self.stored_bins is not None:
             return None  # an earlier version did not count what is in them
         return found

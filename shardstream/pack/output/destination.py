@@ -35,6 +35,7 @@ from shardstream.threads import each
 
 T = TypeVar("T")
 
+_AGAIN = f"{FOLDER}/again"
 _log = logging.getLogger(__name__)
 
 REPORT_NAME = "report.json"
@@ -170,6 +171,15 @@ class Destination:
         self._each("removed", self.store.delete, [name for name in names if not belongs(name, manifest)])
         self.store.sweep()  # of workers that were killed, and whose tasks were run again
         remove_folder(self.location, self.store, FOLDER)
+
+    @property
+    def again(self) -> bool:
+        """Whether a run ended since too many samples were rejected: the next one reads these again."""
+        return self.store.exists(_AGAIN)
+
+    def read_again(self) -> None:
+        """Have the next run read again what this one rejected. Shards that lack no sample stay finished."""
+        self.store.put(_AGAIN, b"max_rejects\n")
 
     def give_up(self) -> None:
         """A run has failed: remove what its workers left half-written, as far as the store lets us.

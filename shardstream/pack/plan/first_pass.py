@@ -8,6 +8,7 @@ any other source. It costs writing and reading all bytes once more.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from itertools import islice
 from typing import Any, TypeAlias
 
@@ -50,7 +51,7 @@ _SHARD_SIZE = "1GB"  # of shards that are written one after another
 
 
 def materialize(
-    source: StreamSource, dest: Location, files: Files, run: Run, options: PackOptions
+    source: StreamSource, dest: Location, files: Files, run: Run, options: PackOptions, *, again: bool = False
 ) -> tuple[Source, Iterable[Reject]]:
     """A stream as a source that can be read in any order, and what it held that cannot be packed.
 
@@ -62,6 +63,7 @@ def materialize(
         files: Reads files that its samples name.
         run: Runs tasks.
         options: Of the whole run. Where it has a transform, types that are declared hold in the second pass.
+        again: Whether streams of which an earlier run rejected samples are read again.
 
     Raises:
         MissingExtraError: They need a package that is not installed.
@@ -76,10 +78,10 @@ def materialize(
     name = "spool" if known is None else f"spool-{xxhash.xxh3_64_hexdigest(what.encode())}"
     place = dest.join(f"{FOLDER}/{name}")
     store = open_store(place)
-    if known is None or not store.exists(MANIFEST_NAME):
+    if known is None or again or not store.exists(MANIFEST_NAME):
         if source.travels:
             options.images.check_values(value for item in _first(source) for value in item.values.values())
-            _by_tasks(source, types, place, store, files, run, first)
+            _by_tasks(source, types, place, files, run, first, again=again)
         else:
             _one_by_one(source, types, place, store, files, options)
     found = StoredSource(OpenedDataset(place), key=source.key, fingerprint=known, unique=not source.travels)
@@ -115,11 +117,19 @@ def _first(source: StreamSource) -> Iterator[Item]:
 
 
 def _by_tasks(
-    source: StreamSource, types: _Types, place: Location, store: Store, files: Files, run: Run, images: ImageOptions
+    source: StreamSource,
+    types: _Types,
+    place: Location,
+    files: Files,
+    run: Run,
+    images: ImageOptions,
+    *,
+    again: bool,
 ) -> None:
-    recipe = SampleEncoder(images, types)
+    recipe, store = SampleEncoder(images, types), open_store(place)
+    whole = ShardTask(0, "", place, source.streams[0], "record", frozenset(), True, recipe, files, again=again)
     tasks = [
-        ShardTask(number, _PATTERN.format(number), place, stream, "record", frozenset(), True, recipe, files)
+        replace(whole, number=number, name=_PATTERN.format(number), part=stream)
         for number, stream in enumerate(source.streams)
     ]
     results = sorted(run(tasks), key=lambda result: result.number)

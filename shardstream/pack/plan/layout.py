@@ -64,6 +64,7 @@ class PackLayout:
     types: Mapping[str, FieldType]
     per_shard: int
     fingerprint: str
+    again: bool = False
 
     @property
     def samples(self) -> int:
@@ -132,6 +133,7 @@ class _Tasks(Jobs[ShardTask]):
             lines=layout.options.rows,
             bins=bins_of(layout.options, f"{layout.stem}-{number:06d}", number),
             stored_bins=layout.stored_bins,
+            again=layout.again,
         )
 
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
-from shardstream.errors import FieldError, SourceError, UsageError, did_you_mean
+from shardstream.errors import FieldError, SourceError, TooManyRejectsError, UsageError, did_you_mean
 from shardstream.pack.encode.files import Files
 from shardstream.pack.execution.task import ShardTask
 from shardstream.pack.execution.workers import run_in_processes
@@ -305,14 +305,19 @@ def open_plan(
     destination = open_destination(place, append=append, key_table=options.key_table)
     origin, files = open_origin(source, read, options, storage, progress)
     rejects: Iterable[Reject] = () if isinstance(origin, StreamSource) else origin.rejects
+    again = destination.again
     if isinstance(origin, StreamSource):
         if origin.fingerprint is not None:
             complete = _complete(destination, fingerprint_of(origin, options), append, overwrite)
             if complete is not None:
                 return PackPlan(destination, complete.plan or "", origin.notes, "", manifest=complete)
-        origin, rejects = materialize(origin, destination.location, files, run, options)
+        try:
+            origin, rejects = materialize(origin, destination.location, files, run, options, again=again)
+        except TooManyRejectsError:
+            destination.read_again()
+            raise
     check_apart(origin.root, destination)
-    layout = make_layout(origin, options, files, destination.store)
+    layout = replace(make_layout(origin, options, files, destination.store), again=again)
     complete = _complete(destination, layout.fingerprint, append, overwrite)
     if append and destination.old is not None:
         implied = origin.implied if options.transform is None else {}
