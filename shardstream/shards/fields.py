@@ -24,7 +24,6 @@ name                   kind       stored as
 
 from __future__ import annotations
 
-import json
 import math
 import re
 from abc import ABC, abstractmethod
@@ -47,6 +46,7 @@ from shardstream.shards.arrays import (
     tensor_to_numpy,
 )
 from shardstream.shards.scalars import to_scalar
+from shardstream.shards.strict_json import read_strict_json, strict_json
 
 FieldKind: TypeAlias = Literal["scalar", "fixed", "payload"]
 Encoded: TypeAlias = "bytes | memoryview | int | float | bool | NDArray[Any]"
@@ -230,10 +230,10 @@ class JsonType(PayloadType):
     checked = True
 
     def pack(self, value: Any) -> bytes:
-        return json.dumps(value, ensure_ascii=False, separators=(",", ":"), allow_nan=False).encode()
+        return strict_json(value).encode()
 
     def unpack(self, data: memoryview) -> Any:
-        return json.loads(str(data, "utf-8"))
+        return read_strict_json(str(data, "utf-8"))
 
 
 class MsgpackType(PayloadType):

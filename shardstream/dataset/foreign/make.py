@@ -11,7 +11,7 @@ import numpy as np
 from shardstream.dataset.foreign.journal import Journal, ObjectState
 from shardstream.dataset.foreign.kept import FoundCatalogue, KeptCatalogue, read_catalogue, roots
 from shardstream.dataset.foreign.plan import Making, Plan, plan_of
-from shardstream.dataset.foreign.scan import Piece
+from shardstream.dataset.foreign.scan import Piece, kind_of
 from shardstream.dataset.foreign.scanning import scan_all
 from shardstream.dataset.foreign.spec import ForeignSpec
 from shardstream.dataset.foreign.write import write_catalogue
@@ -136,7 +136,7 @@ def _old_pieces(before: FoundCatalogue | None, number: int) -> Iterator[Piece]:
         framing = old.reading.framing.name
         index = parse_index(data, path=old.names[number], framing=framing, end=end, url=old.url, is_form=is_form)
         fields = {
-            name: IMAGE if old.fields[name].is_image and column.type.name == "bytes" else str(column.type)
+            name: IMAGE if old.fields[name].is_image and column.type.name == "bytes" else kind_of(column, old.reading)
             for name, column in index.columns.items()
         }
         classes = old.classes if old.reading.format.loose else None

@@ -35,7 +35,7 @@ class Piece:
 
     Attributes:
         samples: How many.
-        fields: Types by name; ``"image"`` where all are image files of several formats.
+        fields: Types by name; ``"image"`` where all are image files of several formats, `EMPTY` for empty lists.
         index: The bytes of the index.
         covered: Bytes of the object that its values take, for estimates.
         lost: Samples that cannot be read among these, or after them.
@@ -50,6 +50,16 @@ class Piece:
     lost: tuple[Loss, ...] = ()
     blocks: bytes | None = None
     classes: tuple[str, ...] | None = None
+
+
+EMPTY = "empty"
+"""Kind of a field all of whose values are empty lists: of the type of lists elsewhere."""
+
+
+def kind_of(column: Column, reading: Reading) -> str:
+    """The type of a column as `Piece.fields` has it."""
+    empty = reading.format.empty
+    return EMPTY if empty and column.codec.partition(":")[0] == empty else str(column.type)
 
 
 def about_digest(one: ForeignObject) -> int:
@@ -135,7 +145,7 @@ def _piece(store: Store, one: ForeignObject, data: ObjectBytes, rows: ScannedRow
     covered = sum(_covered(column, len(keys)) for column in columns)
     return Piece(
         len(keys),
-        {column.name: str(column.type) for column in columns},
+        {column.name: kind_of(column, reading) for column in columns},
         pack_index(reading.framing.name, (ends, blob), columns, end=end) if keys else b"",
         covered,
         classes=_checked_classes(rows.classes, place["url"]),

@@ -12,9 +12,9 @@ import numpy as np
 from shardstream.dataset.foreign.journal import ObjectState
 from shardstream.dataset.foreign.kept import FoundCatalogue, KeptCatalogue
 from shardstream.dataset.foreign.plan import Making, Plan
-from shardstream.dataset.foreign.scan import Piece
+from shardstream.dataset.foreign.scan import EMPTY, Piece
 from shardstream.errors import FieldError, FormatError
-from shardstream.shards.catalogue import Catalogue
+from shardstream.shards.catalogue import Catalogue, Reading
 from shardstream.shards.fields import IMAGE, FieldType
 from shardstream.shards.foreign.framing import is_form
 from shardstream.shards.foreign.rows import told_losses
@@ -63,7 +63,7 @@ def write_catalogue(
                     classes = tuple(piece.classes)
                 if piece.blocks is not None and not len(blocks[number]):
                     blocks[number] = ObjectBlocks.unpack(state.size, piece.blocks)
-                data = _retyped(piece, fields, plan.reading.framing.name, state, blocks[number].size or state.size)
+                data = _retyped(piece, fields, plan.reading, state, blocks[number].size or state.size)
                 at += len(data)
                 shards.append((at, int.from_bytes(data[-8:], "little"), number, piece.samples))
                 yield data
@@ -155,23 +155,35 @@ def _united(plan: Plan, pieces: Iterable[Piece]) -> dict[str, FieldType]:
 
 
 def _common(name: str, found: Counter[str], plan: Plan) -> FieldType:
+    lists = {kind: count for kind, count in found.items() if kind != EMPTY}
+    if EMPTY in found and all(kind == "json" or kind.startswith("values:") for kind in lists):
+        found = Counter(lists or {"json": found[EMPTY]})
     if len(found) == 1:
         return FieldType.parse(next(iter(found)))
     if set(found) <= _IMAGES:
         return FieldType.parse(IMAGE)
     if set(found) <= _IMAGES | {"bytes"}:
         return FieldType.parse("bytes")
-    told = ", ".join(f"{kind} in {plural(count, 'sample')}" for kind, count in found.most_common())
+    told = ", ".join(
+        f"{'empty lists' if kind == EMPTY else kind} in {plural(count, 'sample')}"
+        for kind, count in found.most_common()
+    )
     unites = plan.reading.format.unites.format(name)
     hint = f"{unites}; or leave it out" if unites else "leave it out: fields= names those to take"
     raise FieldError(f"the field is of several types: {told}", url=plan.store.url, field=name, hint=hint)
 
 
-def _retyped(piece: Piece, fields: Mapping[str, FieldType], framing: str, state: ObjectState, end: int) -> bytes:
+def _retyped(piece: Piece, fields: Mapping[str, FieldType], reading: Reading, state: ObjectState, end: int) -> bytes:
     """The index of a piece of an object of ``end`` bytes, with the types that the data set has."""
-    if all(FieldType.parse(kind).name == fields[name].name for name, kind in piece.fields.items()):
+    if all(kind != EMPTY and FieldType.parse(kind).name == fields[name].name for name, kind in piece.fields.items()):
         return piece.index
+    framing = reading.framing.name
     index = parse_index(memoryview(piece.index), path=state.path, framing=framing, end=end, is_form=is_form)
     columns = [replace(column, type=fields[name]) for name, column in index.columns.items()]
+    empty = reading.format.empty
+    for number, column in enumerate(columns):
+        if piece.fields[column.name] == EMPTY:
+            codec = empty if column.type.name == "json" else f"{empty}:{column.type}"
+            columns[number] = replace(column, codec=codec)
     ends, blob = index.keys.parts
     return pack_index(framing, (ends.astype(np.uint64), bytes(blob)), columns, end=end)

@@ -151,6 +151,8 @@ class ForeignFormat(ABC):
             their own names.
         unites: What to do about a field that is of several types in several objects, as a hint in which ``{}`` is its
             name; empty where nothing but leaving it out helps.
+        empty: The codec of JSON columns all of whose values are empty lists: they take the type of the lists that other
+            objects have, as the text of that codec.
     """
 
     name: ClassVar[str]
@@ -163,6 +165,7 @@ class ForeignFormat(ABC):
     fallback: ClassVar[bool] = False
     chooses: ClassVar[bool] = False
     unites: ClassVar[str] = ""
+    empty: ClassVar[str] = ""
 
     def open(self, store: Store, one: ForeignObject) -> ObjectBytes:
         """The bytes of an object, for `scan`; raises as `ObjectBytes`."""

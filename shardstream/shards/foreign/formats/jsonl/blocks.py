@@ -17,7 +17,18 @@ from shardstream.errors import FormatError
 from shardstream.shards.foreign.formats.jsonl.broken import BrokenLine, broken_lines, line_at, without
 from shardstream.shards.foreign.formats.jsonl.forms import unescaped
 from shardstream.shards.foreign.formats.jsonl.structure import PARALLEL, Members, members
-from shardstream.shards.foreign.formats.jsonl.values import BOOL, FLOAT, INT, NULL, OTHER, floats, integers, kinds_of
+from shardstream.shards.foreign.formats.jsonl.values import (
+    BOOL,
+    FLOAT,
+    INEXACT,
+    INT,
+    NULL,
+    OTHER,
+    are_exact,
+    floats,
+    integers,
+    kinds_of,
+)
 from shardstream.shards.foreign.object_bytes import ObjectBytes
 from shardstream.shards.foreign.protobuf import Bytes, Malformed, Places
 from shardstream.shards.foreign.rows import Loss
@@ -395,7 +406,13 @@ def _columns(raw: Bytes, at: int, found: Members, names: _Names) -> RowBlock:
             column.numbers, beyond = integers(raw, begin, end)
             if beyond.any():
                 column.kinds |= OTHER
+            if not are_exact(column.numbers):
+                column.kinds |= INEXACT
         elif column.kinds & ~(INT | FLOAT) == 0:
+            whole = kinds[chosen] == INT
+            values, beyond = integers(raw, begin[whole], end[whole])
+            if beyond.any() or not are_exact(values):
+                column.kinds |= INEXACT
             column.numbers = floats(raw, begin, end)
         elif column.kinds == BOOL:
             column.numbers = raw[begin] == _TRUE

@@ -22,6 +22,7 @@ from shardstream.shards.foreign.formats.jsonl.values import (
     BOOL,
     FLOAT,
     FLOATS,
+    INEXACT,
     INT,
     INTS,
     NONE_OF_THEM,
@@ -62,7 +63,7 @@ class _Key:
             self._fits = False
             self._seen = array("Q")
             return
-        if column.kinds not in (TEXT, INT) or not all(map(_is_key, column.texts)):
+        if column.kinds & ~INEXACT not in (TEXT, INT) or not all(map(_is_key, column.texts)):
             self._fits = False
             return
         self._seen.extend(map(xxhash.xxh3_64_intdigest, column.texts))
@@ -204,6 +205,15 @@ class JsonRows:
             kinds = kinds | FLOAT if kinds & INT else kinds | FLOATS if kinds & (INTS | NONE_OF_THEM) else kinds
         if column in self._json:
             return "json", "none"
+        exact, kinds = not kinds & INEXACT, kinds & ~INEXACT
+        if kinds & (FLOAT | FLOATS) and not exact:
+            if column in self._floats:
+                what = f"column {column!r} has integers that float64 does not hold with all their digits"
+                hint = f"--format-option json={column} (format_options={{'json': {column!r}}}) keeps them as JSON"
+                raise FormatError(what, url=self._data.url, hint=hint)
+            return "json", "none"
+        if kinds == NONE_OF_THEM:
+            return "json", f"{self._format}.empty"
         if kinds == TEXT:
             return "str", f"{self._format}.text"
         if kinds == BOOL:

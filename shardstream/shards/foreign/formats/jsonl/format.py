@@ -31,6 +31,7 @@ class JsonLines(ForeignFormat):
         "key": "the column with the keys",
     }
     forms: ClassVar[Mapping[str, Form]] = FORMS
+    empty: ClassVar[str] = "jsonl.empty"
     unites: ClassVar[str] = (
         "options say what it is in all files: format_options={{'float': '{0}'}} (--format-option float={0}) that its "
         "numbers are float64, json={0} that it stays JSON"

@@ -7,11 +7,12 @@ import re
 import numpy as np
 from numpy.typing import NDArray
 
-from shardstream.shards.foreign.formats.jsonl.structure import DIGIT, LETTER, MARK, POINT, Members
+from shardstream.shards.foreign.formats.jsonl.structure import DIGIT, LETTER, MARK, POINT, QUOTE, Members
 from shardstream.shards.foreign.protobuf import Bytes, Malformed, Places, cut_out
 
-NULL, TEXT, INT, FLOAT, BOOL, INTS, FLOATS, NONE_OF_THEM, OTHER = (1 << place for place in range(9))
-"""Kinds of values, as bits: lists are of numbers; `NONE_OF_THEM` is an empty list, `OTHER` anything else."""
+NULL, TEXT, INT, FLOAT, BOOL, INTS, FLOATS, NONE_OF_THEM, OTHER, INEXACT = (1 << place for place in range(10))
+"""Kinds of values, as bits: lists are of numbers; `NONE_OF_THEM` is an empty list, `OTHER` anything else. `INEXACT`
+stands beside another: an integer, or one of a list, would lose digits as float64."""
 NAMES = {
     TEXT: "text",
     INT: "an integer",
@@ -26,6 +27,10 @@ _QUOTE, _OPEN, _LIST, _MINUS, _ZERO, _COMMA = b'"{[-0,'
 _INTEGER = re.compile(rb"-?[0-9]+")
 _WORDS = {b"null": NULL, b"true": BOOL, b"false": BOOL, b"NaN": FLOAT, b"Infinity": FLOAT, b"-Infinity": FLOAT}
 _SURE_DIGITS = 18  # of an integer that 64 bits hold, whatever its digits
+_EXACT_DIGITS = 15  # of one that float64 holds
+_PART_OF_FLOATS = np.zeros(256, np.bool_)
+_PART_OF_FLOATS[list(b".eENI")] = True
+_LETTERS = re.compile(rb"[A-DF-Za-df-z]")
 LONGEST = 64
 """Letters of a number that is read as one; longer ones stay JSON."""
 
@@ -57,27 +62,63 @@ def kinds_of(raw: Bytes, found: Members) -> NDArray[np.uint16]:
     lists = (first == _LIST) & ~found.deep & (kinds & ~np.uint8(DIGIT | POINT | MARK) == 0)
     out[lists] = np.where(kinds & POINT > 0, FLOATS, INTS)[lists]
     out[lists & (kinds & (DIGIT | POINT) == 0)] = NONE_OF_THEM
-    long = np.flatnonzero((out == INTS) & (lengths > _SURE_DIGITS + 2))
+    worded = (first == _LIST) & ~found.deep & (kinds & LETTER > 0) & (kinds & QUOTE == 0)
+    for row in np.flatnonzero(worded).tolist():  # NaN is no JSON, but float64 holds it
+        text = raw[found.begin[row] : found.end[row]].tobytes()
+        if not _LETTERS.search(text.replace(b"NaN", b"0.").replace(b"Infinity", b"0.")) and b"{" not in text:
+            out[row] = FLOATS
+    long = np.flatnonzero(((out == INTS) | (out == FLOATS)) & (lengths > _EXACT_DIGITS + 2))
     if len(long):
-        out[long[_with_large(raw, found.begin[long], found.end[long])]] = OTHER
+        _mark_large(raw, found.begin[long], found.end[long], long, out)
     return out
 
 
-def _with_large(raw: Bytes, begin: Places, end: Places) -> NDArray[np.int64]:
-    """Which lists of integers, that lie one after another, have some that 64 bits do not hold."""
+def _mark_large(raw: Bytes, begin: Places, end: Places, rows: NDArray[np.int64], out: NDArray[np.uint16]) -> None:
+    """Mark the lists, which lie one after another, with integers that float64 or 64 bits do not hold.
+
+    Args:
+        raw: The bytes.
+        begin: Where each list begins.
+        end: Where it ends.
+        rows: Its place in ``out``.
+        out: The kinds, which are changed.
+    """
     first = int(begin[0])
-    edges = np.flatnonzero(raw[first : end[-1]] == _COMMA) + first
-    edges = np.sort(np.concatenate([edges, begin, end - 1]))
-    found = set()
-    for number in np.flatnonzero(np.diff(edges) > _SURE_DIGITS + 1).tolist():
+    span = raw[first : end[-1]]
+    edges = np.sort(np.concatenate([np.flatnonzero(span == _COMMA) + first, begin, end - 1]))
+    numbers = np.flatnonzero(np.diff(edges) > _EXACT_DIGITS + 1)
+    # Of embeddings nearly all numbers are that long, and have a point.
+    points = np.cumsum(_PART_OF_FLOATS[span], dtype=np.int32)
+    lengths = edges[numbers + 1] - edges[numbers]
+    whole = points[edges[numbers + 1] - first] == points[edges[numbers] - first]
+    for number in numbers[whole | (lengths > LONGEST)].tolist():
         one, two = int(edges[number]), int(edges[number + 1])
         of = int(np.searchsorted(begin, one, side="right")) - 1
-        if two >= end[of] or of in found:
+        if two >= end[of] or out[rows[of]] == OTHER:
             continue  # between lists
         digits = raw[one + 1 : two].tobytes().strip()
-        if len(digits) > LONGEST or (_INTEGER.fullmatch(digits) and not -(1 << 63) <= int(digits) < 1 << 63):
-            found.add(of)
-    return np.array(sorted(found), np.int64)
+        if len(digits) > LONGEST:
+            out[rows[of]] = OTHER
+        elif _INTEGER.fullmatch(digits):
+            value = int(digits)
+            if not -(1 << 63) <= value < 1 << 63 and out[rows[of]] & INTS:
+                out[rows[of]] = OTHER
+            elif not _is_exact(value):
+                out[rows[of]] |= INEXACT
+
+
+def _is_exact(value: int) -> bool:
+    """Whether float64 holds an integer with all its digits."""
+    try:
+        return int(float(value)) == value
+    except OverflowError:
+        return False
+
+
+def are_exact(values: NDArray[np.int64]) -> bool:
+    """Whether float64 holds these integers with all their digits."""
+    large = values[(values > 1 << 53) | (values < -(1 << 53))]
+    return all(map(_is_exact, large.tolist()))
 
 
 def integers(raw: Bytes, begin: Places, end: Places) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
@@ -90,6 +131,7 @@ def integers(raw: Bytes, begin: Places, end: Places) -> tuple[NDArray[np.int64],
     width = int((end - begin).max(initial=0))
     digits, count = _right_aligned(raw, begin + negative, end, width)
     wrong = ((digits > 9) | (count == 0)[:, None]).any(axis=1)
+    wrong |= (count > 1) & (raw[np.minimum(begin + negative, len(raw) - 1)] == _ZERO)
     if wrong.any():
         raise Malformed("this is not a number", int(begin[int(np.argmax(wrong))]))
     values = np.zeros(len(begin), np.int64)
