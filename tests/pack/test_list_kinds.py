@@ -49,7 +49,7 @@ def test_json_lines(tmp_path: Path) -> None:
         (3, "a/b\n/é.jpg", 4),
         (4, "a/3.jpg", "it has no label"),
         (5, "", "it has no path"),
-        (6, "", "a list, where a JSON object is needed"),
+        (6, "list.jsonl", "line 6 is not a row: a list, where a JSON object is needed (offset 161)"),
         (7, "a/6.jpg", "the label 1.5 is not a 64-bit integer"),
         (8, "a/8.jpg", 7),
         (9, "a/9.jpg", "the label 18446744073709551616 is not a 64-bit integer"),
@@ -58,7 +58,7 @@ def test_json_lines(tmp_path: Path) -> None:
     ]
     (*_, last) = read(path)
     assert isinstance(last, Reject)
-    assert "malformed JSON" in last.reason
+    assert "is not a row: " in last.reason
     assert "text" in open_source(path).notes[0]
 
 

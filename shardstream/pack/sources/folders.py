@@ -78,7 +78,7 @@ class FileReader:
         stem, fields = os.fsdecode(packed), _fields_of(ends, self.images, self.cls_files)
         return None if self._reason(stem, fields) else self.key(stem, number)
 
-    def item(self, raw: bytes, number: int) -> Item | Reject:
+    def item(self, raw: bytes, number: int, begin: int = 0) -> Item | Reject:
         """The sample of a record; its number counts from 1."""
         packed, ends, size = msgpack.unpackb(raw, use_list=False)
         stem, fields = os.fsdecode(packed), _fields_of(ends, self.images, self.cls_files)

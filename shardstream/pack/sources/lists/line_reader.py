@@ -47,6 +47,7 @@ class LineReader:
         names: Numbers of labels by name; empty until they are known.
         origin: Where all files have to lie; ``None``: anywhere.
         strict: Whether a label that is not among ``names`` ends the run.
+        list: Name of the list, for messages.
     """
 
     kind: CellKind
@@ -57,13 +58,14 @@ class LineReader:
     names: Mapping[str, int] = field(default_factory=dict)
     origin: Origin | None = field(default=None, repr=False)  # no part of what the source is
     strict: bool = field(default=False, repr=False)
+    list: str = field(default="", repr=False)
 
     @property
     def whole(self) -> LineReader:
         """The same with keys that still have what is common to all."""
         return replace(self, keys=replace(self.keys, common=""))
 
-    def item(self, raw: bytes, line: int) -> Item | Reject:
+    def item(self, raw: bytes, line: int, begin: int = 0) -> Item | Reject:
         """The sample of a record; UsageError where its class ends the run."""
         path = ""
         try:
@@ -71,7 +73,10 @@ class LineReader:
             path = self.path(cells)
             return self._item(cells, path, line)
         except Broken as error:
-            return Reject(line, valid_unicode(path), str(error))
+            if error.at is None:
+                return Reject(line, valid_unicode(path), str(error))
+            what = f"line {line} is not a row: {error} (offset {begin + error.at})"
+            return Reject(line, valid_unicode(self.list), what)
 
     def check(self, raw: bytes, line: int) -> None:
         """Refuse a record that is broken; `Broken`. UsageError where its fields cannot be what was meant."""

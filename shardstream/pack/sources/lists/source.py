@@ -215,7 +215,8 @@ def row_reader(kind: CellKind, columns: Columns, wanted: Wanted, location: Locat
     classes = wanted.classes if wanted.labels == "name" else None
     names = {} if classes is None else classes.numbers
     strict = classes is not None and classes.unknown == "error"
-    return LineReader(kind, columns, keys, wanted.labels, folder, names, origin, strict)
+    name = location.url.rpartition("/")[2]
+    return LineReader(kind, columns, keys, wanted.labels, folder, names, origin, strict, name)
 
 
 def _rooted(location: Location, root: str) -> str:

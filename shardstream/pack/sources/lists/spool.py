@@ -107,23 +107,24 @@ class Records:
 class RecordReader(Protocol):
     """How a record becomes a sample: everything that a worker needs besides the records."""
 
-    def item(self, raw: bytes, line: int, /) -> Item | Reject:
-        """The sample of a record; lines count from 1."""
+    def item(self, raw: bytes, line: int, begin: int = 0, /) -> Item | Reject:
+        """The sample of a record; lines count from 1, and it begins at a byte of its file."""
 
 
 @dataclass(frozen=True, slots=True)
 class RecordPart(SourcePart):
-    """Some records: their bytes end to end, where each ends, and their lines."""
+    """Some records: their bytes end to end, where each ends, their lines, and where each begins in its file."""
 
     reader: RecordReader
     data: bytes
     ends: NDArray[np.int64]
     lines: NDArray[np.int64]
+    begins: NDArray[np.int64]
 
     def __iter__(self) -> Iterator[Item | Reject]:
         start = 0
-        for end, line in zip(self.ends.tolist(), self.lines.tolist(), strict=True):
-            yield self.reader.item(self.data[start:end], line)
+        for end, line, begin in zip(self.ends.tolist(), self.lines.tolist(), self.begins.tolist(), strict=True):
+            yield self.reader.item(self.data[start:end], line, begin)
             start = end
 
 
@@ -143,4 +144,6 @@ class RecordSource(Source, Generic[R]):
     def part(self, numbers: NDArray[np.int64]) -> RecordPart:
         found = self._records.read(numbers)
         ends = np.cumsum([len(raw) for raw in found], dtype=np.int64)
-        return RecordPart(self._reader, b"".join(found), ends, self._records.lines(numbers))
+        return RecordPart(
+            self._reader, b"".join(found), ends, self._records.lines(numbers), self._records.starts[numbers]
+        )

@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from shardstream.shards.fields import FieldType
+from shardstream.shards.foreign.formats.jsonl.broken import complaint_of
 from shardstream.text import valid_unicode
 
 CellKind: TypeAlias = Literal["tab", "csv", "commas", "blank", "lst", "json", "packed"]
@@ -44,11 +45,13 @@ class Broken(Exception):
     Args:
         reason: Why.
         hint: What to do about it, if the whole list is like that.
+        at: Byte of the record where it is malformed; ``None`` if it is well-formed and lacks something else.
     """
 
-    def __init__(self, reason: str, *, hint: str | None = None) -> None:
+    def __init__(self, reason: str, *, hint: str | None = None, at: int | None = None) -> None:
         super().__init__(reason)
         self.hint = hint
+        self.at = at
 
 
 def split(kind: CellKind, raw: bytes) -> Cells:
@@ -98,9 +101,10 @@ def _json(raw: bytes) -> dict[str, Any]:
     try:
         found = json.loads(raw.decode())
     except (ValueError, RecursionError) as error:
-        raise Broken(f"malformed JSON: {error}") from error
+        what, at = complaint_of(raw + b"\n") or (f"malformed JSON: {error}", 0)
+        raise Broken(what, at=at) from error
     if not isinstance(found, dict):
-        raise Broken(f"{kind_of(found)}, where a JSON object is needed")
+        raise Broken(f"{kind_of(found)}, where a JSON object is needed", at=0)
     return found
 
 
