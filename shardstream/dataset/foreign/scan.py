@@ -101,7 +101,9 @@ def scan_object(
             count += len(rows.keys)
             if cut is not None and rows.damage is not None:  # of which it is a consequence
                 rows, cut = replace(rows, damage=cut, lost=None), None
-            lost = rows.broken if rows.damage is None else (*rows.broken, rest(rows.damage, rows.lost))
+            # A last line that ends too early is a consequence, too.
+            lost = tuple(one for one in rows.broken if cut is None or one.samples is not None)
+            lost = lost if rows.damage is None else (*lost, rest(rows.damage, rows.lost))
             if rows.keys or lost:
                 yield replace(_piece(inflated, one, data, rows, reading), blocks=packed, lost=lost)
                 packed = None if rows.keys else packed  # once is enough: those of parts of gzip files are large

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from shardstream.shards.fields import FieldType
-from shardstream.shards.foreign.formats.jsonl.broken import complaint_of
+from shardstream.shards.foreign.formats.jsonl.broken import Complaint, complaint_of
 from shardstream.text import valid_unicode
 
 CellKind: TypeAlias = Literal["tab", "csv", "commas", "blank", "lst", "json", "packed"]
@@ -101,8 +101,8 @@ def _json(raw: bytes) -> dict[str, Any]:
     try:
         found = json.loads(raw.decode())
     except (ValueError, RecursionError) as error:
-        what, at = complaint_of(raw + b"\n") or (f"malformed JSON: {error}", 0)
-        raise Broken(what, at=at) from error
+        complaint = complaint_of(raw + b"\n") or Complaint(f"malformed JSON: {error}", 0)
+        raise Broken(complaint.what, at=complaint.at) from error
     if not isinstance(found, dict):
         raise Broken(f"{kind_of(found)}, where a JSON object is needed", at=0)
     return found

@@ -209,7 +209,7 @@ def _block_of_lines(data: ObjectBytes, raw: Bytes, at: int, line: int, names: _N
 def _loss(one: BrokenLine, at: int, line: int) -> Loss:
     number = line + one.number
     what = f"line {number} is not a row: {one.complaint.what} (offset {at + one.begin + one.complaint.at})"
-    return Loss(what, 1, number)
+    return Loss(f"{what}, inside of which the file ends") if one.complaint.cut else Loss(what, 1, number)
 
 
 def _check_text(raw: Bytes, end: int) -> None:

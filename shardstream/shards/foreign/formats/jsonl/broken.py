@@ -18,10 +18,17 @@ _NEWLINE, _SPACE = b"\n "
 
 
 class Complaint(NamedTuple):
-    """Why a line is not a row, and the byte of the line where that is."""
+    """Why a line is not a row.
+
+    Attributes:
+        what: The reason.
+        at: The byte of the line where it is wrong.
+        cut: Whether the line has no end, and is wrong only where it stops: the file is cut off, and may have had more.
+    """
 
     what: str
     at: int
+    cut: bool = False
 
 
 class _Object(list[tuple[str, Any]]):
@@ -40,9 +47,8 @@ def complaint_of(line: bytes) -> Complaint | None:
         return Complaint("it is not UTF-8", error.start)
     except json.JSONDecodeError as error:
         what = f"{error.msg.removesuffix(' at')} at column {error.colno}"
-        if not line.endswith(b"\n") and (error.pos >= len(text.rstrip()) or "Unterminated" in what):
-            what += "; the file may be cut off here"
-        return Complaint(what, len(text[: error.pos].encode()))
+        cut = not line.endswith(b"\n") and (error.pos >= len(text.rstrip()) or "Unterminated" in what)
+        return Complaint(what, len(text[: error.pos].encode()), cut)
     except RecursionError:
         return Complaint(_DEEP, 0)
     except ValueError:  # an integer of more digits than Python reads, which stays JSON

@@ -107,7 +107,8 @@ class JsonRows:
             if self._broken:
                 first, more = self._broken[0], len(self._broken) - 1
                 what = f"{first.what}, and so are {more:,} more, which is all of them" if more else first.what
-                yield ScannedRows([], (), FormatError(what, url=self._data.url, hint=FETCH_AGAIN), lost=more + 1)
+                lost = None if self._broken[-1].samples is None else more + 1
+                yield ScannedRows([], (), FormatError(what, url=self._data.url, hint=FETCH_AGAIN), lost=lost)
             return
         key, fields = self._key_column(), self._fields()
         found = iter(self._held) if self._held is not None else self._again(key)
@@ -147,7 +148,8 @@ class JsonRows:
         """The lines that are not rows; the rest of very many as one."""
         lost, more = self._broken[:_MOST_BROKEN], self._broken[_MOST_BROKEN:]
         if more:
-            lost = [*lost, Loss(f"{len(more):,} more lines are not rows, the first of them: {more[0].what}", len(more))]
+            samples = None if more[-1].samples is None else len(more)
+            lost = [*lost, Loss(f"{len(more):,} more lines are not rows, the first of them: {more[0].what}", samples)]
         return tuple(lost)
 
     def _again(self, key: str | None) -> Iterator[RowBlock]:
