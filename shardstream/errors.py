@@ -361,9 +361,8 @@ class TooManyRejectsError(SourceError):
     """More samples could not be packed than ``max_rejects`` allows.
 
     Example:
-        >>> samples = [{"__key__": "a", "txt": "sound"}, {"txt": "without a key"}]
         >>> try:
-        ...     ss.pack(samples, "new/", max_rejects=0)
+        ...     ss.pack([{"__key__": "a", "txt": ""}, {"txt": "no key"}], "new/", max_rejects=0)
         ... except ss.errors.TooManyRejectsError as error:
         ...     print(error.what)
         1 of 2 samples read so far cannot be packed; max_rejects is 0

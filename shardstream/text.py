@@ -11,7 +11,7 @@ import html
 import json
 import re
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Never
 
 _HEAD, _TAIL = 287, 110  # what stays of a word that is too long
 _LONGEST = _HEAD + 3 + _TAIL  # longer than paths mostly are, and no name pushes all else off the screen
@@ -64,6 +64,46 @@ def json_text(value: Any, *, indent: int | None = None) -> str:
     """
     written = json.dumps(value, ensure_ascii=False, allow_nan=False, indent=indent)
     return _UNSAFE.sub(lambda found: f"\\u{ord(found[0]):04x}", written)
+
+
+_write_json = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"), allow_nan=False).encode
+
+
+def strict_json(value: Any) -> str:
+    """The compact JSON of a value, as the standard has it: Python's writer takes NaN, and keys that become equal.
+
+    Raises:
+        TypeError, RecursionError: JSON cannot hold it.
+        ValueError: It holds NaN or infinity, or two keys of an object are equal as text.
+    """
+    text = _write_json(value)  # which refuses circles, so that the loop below ends
+    left = [value]
+    while left:
+        one = left.pop()
+        if isinstance(one, dict):
+            if not all(type(key) is str for key in one):
+                _check_keys(one)
+            left += [member for member in one.values() if isinstance(member, dict | list | tuple)]
+        elif isinstance(one, list | tuple):
+            left += [member for member in one if isinstance(member, dict | list | tuple)]
+    return text
+
+
+def _check_keys(value: dict[Any, Any]) -> None:
+    names = dict[str, Any]()
+    for key in value:
+        (name,) = json.loads(_write_json({key: None}))
+        if name in names:
+            raise ValueError(f"its keys {names[name]!r} and {key!r} are both {name!r} in JSON; rename one of them")
+        names[name] = key
+
+
+def _refuse_word(word: str) -> Never:
+    raise ValueError(f"it holds {word}, which JSON does not have; write null, or a column of numbers")
+
+
+read_strict_json = json.JSONDecoder(parse_constant=_refuse_word).decode
+"""The value of a JSON text; ValueError for what is none, RecursionError for one too deep."""
 
 
 def html_text(value: object, most: int = _LONGEST) -> str:

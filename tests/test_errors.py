@@ -32,6 +32,7 @@ CODES = {
     "DecodeError": "decode",
     "TransformError": "transform",
     "WorkerError": "worker",
+    "TooManyRejectsError": "too-many-rejects",
     "TooManySkipsError": "too-many-skips",
 }
 

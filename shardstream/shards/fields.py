@@ -46,7 +46,7 @@ from shardstream.shards.arrays import (
     tensor_to_numpy,
 )
 from shardstream.shards.scalars import to_scalar
-from shardstream.shards.strict_json import read_strict_json, strict_json
+from shardstream.text import read_strict_json, strict_json
 
 FieldKind: TypeAlias = Literal["scalar", "fixed", "payload"]
 Encoded: TypeAlias = "bytes | memoryview | int | float | bool | NDArray[Any]"

@@ -223,7 +223,7 @@ JSON = st.recursive(
     st.none()
     | st.booleans()
     | st.integers()
-    | st.floats(allow_nan=False)
+    | st.floats(allow_nan=False, allow_infinity=False)
     | st.text(st.characters(exclude_categories=["Cs"])),
     lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(max_size=3), inner, max_size=3),
     max_leaves=8,
@@ -393,3 +393,44 @@ def test_all_lines_that_python_takes_are_taken():
                 continue
             whole += found is not None
         assert count >= whole  # values inside of values, and words of text, are looked at when they are read
+
+
+# ------------------------------------------------------------------------------------------------ numbers and lists
+
+NUMBERS = st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.integers(2**53 - 2, 2**53 + 2)
+
+
+@settings(max_examples=60)
+@given(st.lists(NUMBERS, min_size=1), st.booleans())
+def test_no_integer_loses_digits_beside_floats(values, as_lists):
+    """Each value is the one that Python reads, or an integer as the float that is equal to it."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(blocks, "_WINDOW", 40)
+        rows = [{"a": [value, 1]} if as_lists else {"a": value} for value in values]
+        found = [plain(one)["a"] for _, one in read(lines(rows))]
+    assert found == [row["a"] for row in rows]
+
+
+def test_integers_beside_floats_are_refused_as_floats_that_lose_digits():
+    assert read(lines([{"a": 2**53}, {"a": 0.5}]), options={"float": "a"})[0][1]["a"] == 2.0**53
+    with pytest.raises(FormatError, match="integers that float64 does not hold with all their digits"):
+        read(lines([{"a": 2**53 + 1}, {"a": 5}]), options={"float": "a"})
+
+
+@pytest.mark.parametrize("damaged", ["error", "reject"])
+@pytest.mark.parametrize(
+    ("others", "kind"),
+    [([[1, 2]], "values:int64"), ([[0.5]], "values:float64"), ([["x"]], "json"), ([[], []], "json"), ([{}], "json")],
+)
+def test_empty_lists_take_the_type_of_lists_in_other_files(others, kind, damaged, tmp_path, monkeypatch):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "home"))
+    (tmp_path / "in").mkdir()
+    (tmp_path / "in/0.jsonl").write_bytes(lines({"a": one} for one in others))
+    (tmp_path / "in/1.jsonl").write_bytes(lines([{"a": []}, {"a": []}]))
+    for more in (None, "2.jsonl"):  # also of files that were indexed before
+        if more is not None:
+            (tmp_path / "in" / more).write_bytes(lines([{"a": others[0]}]))
+        ss.index(tmp_path / "in", workers=0, damaged=damaged)
+        reader = ss.Reader(tmp_path / "in")
+        assert str(reader.manifest.fields["a"]) == kind
+        assert [plain(one)["a"] for one in reader] == [*others, [], [], *([others[0]] if more else [])]
