@@ -29,7 +29,7 @@ programs: one line with all that it found. Exit codes:
 | code | what it means |
 |---|---|
 | 0 | done |
-| 1 | `verify`, `cache verify` or `doctor` found problems; `cache warm` had no room; `cache clear` left what is in use; `pack` lost files |
+| 1 | `verify`, `doctor` found problems; `pack` lost files; `cache warm` had no room; `cache clear` left some |
 | 2 | the command or its arguments are wrong, or an optional package is missing |
 | 3 | the source, the store or the data is at fault |
 | 130 | interrupted |
