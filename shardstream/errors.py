@@ -362,7 +362,7 @@ class TooManyRejectsError(SourceError):
 
     Example:
         >>> try:
-        ...     ss.pack([{"__key__": "a", "txt": ""}, {"txt": "no key"}], "new/", max_rejects=0)
+        ...     ss.pack([{"__key__": "a", "txt": "b"}, {"txt": "no key"}], "new/", max_rejects=0)
         ... except ss.errors.TooManyRejectsError as error:
         ...     print(error.what)
         1 of 2 samples read so far cannot be packed; max_rejects is 0

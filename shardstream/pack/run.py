@@ -291,7 +291,7 @@ def logged(report: PackReport, *, kept: bool) -> PackReport:
     if report.rejects:
         _log.warning("%s could not be read: see %s", report.told_rejects("sample"), report.rejects_url)
     if report.lost_files:
-        _log.warning("%s", report.told_files)
+        _log.warning("files are damaged: %s", report.told_files)
     if kept and report.damaged:
         _log.warning("%s stored as found", plural(report.damaged, "damaged picture"))
     return report

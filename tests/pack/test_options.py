@@ -60,7 +60,7 @@ def test_a_plan_takes_what_has_a_part_in_what_is_written() -> None:
     found = keywords(ss.pack_plan)
     run = defaults(RunOptions)
     assert {name: run[name] for name in found} == found
-    assert set(run) - set(found) == {"workers", "on", "executor", "progress"}
+    assert set(run) - set(found) == {"workers", "on", "executor", "max_rejects", "progress"}
 
 
 def test_repack_takes_a_part_of_them_with_other_defaults_only_where_the_data_set_says() -> None:

@@ -50,7 +50,7 @@ def errors(
             print_json({"errors": [_as_json(code) for code in found]})
             return
         for code, kind in found.items():
-            print_row(code, summary(kind), 16)
+            print_row(code, summary(kind), 18)
         stdout().print("next: shardstream errors CODE")
         return
     code = _code(text)
