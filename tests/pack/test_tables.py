@@ -83,7 +83,8 @@ def test_fields_of_every_type(tmp_path: Path) -> None:
         "jpg": "photo",
         "txt": "text",
         "v": "vector:array:float32:2",
-        "json": "nested",
+        "nested": "nested",
+        "json": "nested:json",
         "flag": "flag",
         "raw": "raw",
         "day": "day",
@@ -92,6 +93,7 @@ def test_fields_of_every_type(tmp_path: Path) -> None:
     one, two = values(make(tmp_path, columns), fields=fields)
     assert isinstance(one, dict)
     assert one.pop("v").tolist() == [1, 2]
+    assert one.pop("nested.a").tolist() == [1]
     assert one == {
         "jpg": File(str(tmp_path / "1.jpg")),
         "txt": "é",

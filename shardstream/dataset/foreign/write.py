@@ -29,6 +29,10 @@ _IMAGES = frozenset(("jpg", "png", "webp", IMAGE))
 _NEW = "indexes.new"
 
 
+class AbsentFieldError(FieldError):
+    """No sample has a value in a field that was chosen."""
+
+
 def write_catalogue(
     plan: Plan, states: Sequence[ObjectState], pieces_of: PiecesOf, shelf: KeptCatalogue, making: Making
 ) -> FoundCatalogue:
@@ -43,11 +47,11 @@ def write_catalogue(
 
     Raises:
         FormatError: An object is damaged, or none has a sample.
-        FieldError: A field is of several types, or is in no object.
+        FieldError: A field is of several types, or no sample has a value in it (`AbsentFieldError`).
         StorageError: The disk is full.
     """
     fields = _united(
-        plan, (piece for number in range(len(states)) for piece in _whole(plan, number, pieces_of, making))
+        plan, (piece for number in range(len(states)) for piece in _whole(plan, number, pieces_of, making)), making
     )
     shards: list[tuple[int, int, int, int]] = []  # end and checksum of the index, number of the object, samples
     blocks = [BlockList().of(state.size) for state in states]
@@ -136,7 +140,7 @@ def _whole(plan: Plan, number: int, pieces_of: PiecesOf, making: Making) -> Iter
         yield replace(piece, fields=dict(piece.fields))
 
 
-def _united(plan: Plan, pieces: Iterable[Piece]) -> dict[str, FieldType]:
+def _united(plan: Plan, pieces: Iterable[Piece], making: Making) -> dict[str, FieldType]:
     """The type of each field in all objects."""
     kinds: dict[str, Counter[str]] = {}
     for piece in pieces:
@@ -145,11 +149,12 @@ def _united(plan: Plan, pieces: Iterable[Piece]) -> dict[str, FieldType]:
     missing = [name for name in plan.reading.chosen if name not in kinds]
     if missing:
         text = plan.reading.chosen[missing[0]].partition(":")[0]
-        raise FieldError(
+        lost = next((f"{name}: {what}" for name, what in making.lost.items()), None)
+        raise AbsentFieldError(
             f"no object has a field {text!r}",
             url=plan.store.url,
             field=missing[0],
-            hint="index it without fields to see all",
+            hint=lost or "index it without fields to see all",
         )
     return {name: _common(name, found, plan) for name, found in kinds.items()}
 

@@ -141,7 +141,8 @@ class ForeignSource(StoredSource):
         store = open_store(location)
         kept = location if found.store.url == store.url else locate(found.store.url)
         fields = [*dict.fromkeys((*(one for one in columns if one in catalogue.fields), *catalogue.fields))]
-        chosen, declared = chosen_fields(wanted.fields, fields, catalogue.url, wanted.key)
+        types = {name: catalogue.fields[name] for name in fields}
+        chosen, declared = chosen_fields(wanted.fields, types, catalogue.url, wanted.key)
         dataset = OpenedDataset.of_catalogue(DatasetAddress(location, foreign=spec), found)
         column = None if wanted.key in MODES else _checked_column(wanted.key, catalogue)
         if not chosen and (wanted.labels == "name" or wanted.classes is not None):

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 import numpy as np
 
-from shardstream.errors import FieldError, UsageError
+from shardstream.errors import DecodeError, FieldError, ShardStreamError, UsageError
 from shardstream.pack.sources.base import LABEL, Item, Reject, SourcePart
 from shardstream.pack.sources.declared import parse_type
 from shardstream.pack.sources.keys import KeyRule
@@ -32,11 +32,13 @@ class FieldOf:
         name: Its name.
         column: That of the other.
         type: What it is made; ``None`` leaves it as it is.
+        stored: The type of the other.
     """
 
     name: str
     column: str
     type: str | None
+    stored: FieldType | None = None
 
     @property
     def columns(self) -> tuple[str, ...]:
@@ -47,12 +49,15 @@ class FieldOf:
         """The value, of those that a sample has; ``None`` if it has none.
 
         Raises:
-            Broken, FieldError, ValueError, TypeError, OverflowError, RecursionError: It cannot be of this type.
+            Broken, DecodeError, FieldError, ValueError, TypeError, OverflowError, RecursionError: It cannot be of this
+                type.
         """
         found = values.get(self.column)
         if self.type is None or found is None:
             return found
         kind = parse_type(self.type)
+        if not kind.is_encoded:
+            found = decoded(self.stored, found)
         if isinstance(found, bytes) and kind.kind == "payload":
             return found
         if isinstance(found, bytes) and kind.kind == "scalar":
@@ -60,11 +65,24 @@ class FieldOf:
         return converted(kind, found)
 
 
+def decoded(stored: FieldType | None, value: Any) -> Any:
+    """The value that bytes of a type stand for: they would be taken for those of another type; DecodeError."""
+    if stored is None or stored.is_encoded or not isinstance(value, bytes):
+        return value
+    return stored.decode(memoryview(value))
+
+
 @dataclass(frozen=True, slots=True)
 class ArrayOfFields:
-    """A field that is an array of the numbers in many fields of the foreign data."""
+    """A field that is an array of the numbers in many fields of the foreign data.
+
+    Attributes:
+        bound: The rule and the fields.
+        stored: The types of the fields.
+    """
 
     bound: BoundColumns
+    stored: tuple[FieldType | None, ...] = ()
 
     @property
     def name(self) -> str:
@@ -83,7 +101,8 @@ class ArrayOfFields:
 
     def value(self, values: Mapping[str, Any]) -> Any:
         """As of `FieldOf`; a number that is missing is `Broken`."""
-        return self.bound.value(dict(values))
+        kinds = zip(self.columns, self.stored, strict=True)
+        return self.bound.value({name: decoded(kind, values.get(name)) for name, kind in kinds})
 
 
 ChosenField: TypeAlias = FieldOf | ArrayOfFields
@@ -124,8 +143,8 @@ class ForeignPart(SourcePart):
             if self.fields:
                 made = ((one.name, one.value(values)) for one in self.fields)
                 values = {name: value for name, value in made if value is not None}
-        except (Broken, FieldError, ValueError, TypeError, OverflowError, RecursionError) as error:
-            what = error.what if isinstance(error, FieldError) else str(error)
+        except (Broken, DecodeError, FieldError, ValueError, TypeError, OverflowError, RecursionError) as error:
+            what = error.what if isinstance(error, ShardStreamError) else str(error)
             return Reject(item.line, item.path, what)
         try:
             return self._with_number(item._replace(values=values))
@@ -169,13 +188,13 @@ def _integer(text: str) -> int | None:
 
 
 def chosen_fields(
-    rules: tuple[FieldRule, ...], names: Sequence[str], url: str, key: str
+    rules: tuple[FieldRule, ...], types: Mapping[str, FieldType | None], url: str, key: str
 ) -> tuple[tuple[ChosenField, ...], dict[str, FieldType]]:
     """The fields that are made of which, none for all as they are; and the types that are declared.
 
     Args:
         rules: What the user says.
-        names: The fields that there are.
+        types: The fields that there are, in their order; ``None`` where values are no stored bytes.
         url: Where, for messages.
         key: How keys are made; what they stand in is not left for a ``*`` alone.
 
@@ -183,6 +202,7 @@ def chosen_fields(
         FieldError: There is no such field.
         UsageError: A field is to be the content of a file, or no field matches a ``*``.
     """
+    names = list(types)
     kinds = ((rule.name, rule.declared) for rule in rules if rule.column not in names)
     declared = {name: kind for name, kind in kinds if kind is not None}
     if len(declared) == len(rules):
@@ -194,7 +214,7 @@ def chosen_fields(
     for rule in own:
         if rule in many:
             found = [names[number] for number in many[rule]]
-            array = ArrayOfFields(bound_columns(rule, found, found))
+            array = ArrayOfFields(bound_columns(rule, found, found), tuple(types[name] for name in found))
             declared[rule.name] = parse_type(str(array.type))
             chosen.append(array)
             continue
@@ -205,7 +225,7 @@ def chosen_fields(
             raise UsageError(f"field {rule.column!r} holds no paths of files", field=rule.name, hint="leave :file out")
         if kind is not None:
             declared[rule.name] = parse_type(kind)
-        chosen.append(FieldOf(rule.name, rule.column, kind))
+        chosen.append(FieldOf(rule.name, rule.column, kind, types[rule.column]))
     return tuple(chosen), declared
 
 

@@ -31,13 +31,14 @@ from shardstream.pack.sources.lists.compressed import is_archive
 from shardstream.pack.sources.lists.labels import Classes, LabelMode
 from shardstream.pack.sources.lists.mapping import parse_fields, types_alone
 from shardstream.pack.sources.lists.source import ListSource, is_mpdataset, open_rows, open_text_list, suffix_of
+from shardstream.pack.sources.lists.table_fields import JSON
 from shardstream.pack.sources.lists.tables import TABLES, open_tables
 from shardstream.pack.sources.missing import instead_of
 from shardstream.pack.sources.numbered import numbered
 from shardstream.pack.sources.packages import PackageSource, open_package
 from shardstream.pack.sources.paths import scheme_of
 from shardstream.pack.sources.python import python_source
-from shardstream.pack.sources.table_rows import columns_of_rows
+from shardstream.pack.sources.table_rows import TableRows, rows_of_table
 from shardstream.pack.sources.tars import TarSource, tar_paths
 from shardstream.shards.foreign.formats.files.lists import LIST_OF_MPDATASET
 from shardstream.shards.foreign.found_blocks import OR_PACK
@@ -159,11 +160,11 @@ def _foreign(
     look = lru_cache(lambda: look_into(at(text) if listing is None else listing.root))  # once, and where it is needed
     # COCO, or a data.yaml of YOLO.
     perhaps = may_be_rows(text, wanted) or (listing is None and suffix_of(text) in (".json", ".yaml", ".yml"))
-    columns: tuple[str, ...] | None = None
+    rows: TableRows | None = None
     if reading.format is None:
         if listing is not None and group == "file" and (table := first_table(listing, look)) is not None:
-            columns = columns_of_rows(listing.root.join(table), wanted)
-        if columns is None:
+            rows = rows_of_table(listing.root.join(table), wanted)
+        if rows is None:
             if listing is not None and listing.pattern is None:
                 likely = group == "file" and may_be_foreign(listing.root, look())
             else:
@@ -177,7 +178,9 @@ def _foreign(
         place, names, options = rooted(root.url, names, reading.options)
         root, reading = at(os.fspath(place)), replace(reading, options=options)  # type: ignore[arg-type] # text as given
     try:
-        return ForeignSource(root, names, reading, wanted, columns or ())
+        if rows is not None:
+            return _row_source(root, names, reading, rows)
+        return ForeignSource(root, names, reading, wanted)
     except NotFoundError as error:
         if not is_no_data_set(error):
             raise
@@ -196,11 +199,20 @@ def _tables(
     at: Callable[[str], Location],
 ) -> Source | StreamSource:
     """Parquet or Arrow files: their rows, or the files that they list."""
-    columns = columns_of_rows(locations[0], wanted) if group == "file" else None
-    if columns is None:
+    rows = rows_of_table(locations[0], wanted) if group == "file" else None
+    if rows is None:
         return open_tables(locations, wanted)
     root, names = named_files(text, at)
-    return ForeignSource(root, names, reading, wanted, columns)
+    return _row_source(root, names, reading, rows)
+
+
+def _row_source(root: Location, names: tuple[str, ...], reading: SourceReading, rows: TableRows) -> ForeignSource:
+    """The rows of tables."""
+    if rows.columns:  # their catalog is kept for these columns, whichever of them were JSON the last time
+        options = dict(reading.options or {})
+        whole = ",".join(filter(None, (options.get(JSON), *rows.whole)))
+        reading = replace(reading, options=options | ({JSON: whole} if whole else {}))
+    return ForeignSource(root, names, reading, rows.wanted, rows.columns)
 
 
 def _refuse_columns(wanted: Wanted, group: Group) -> None:

@@ -106,7 +106,7 @@ class PackageSource(StreamSource):
             for part in told["parts"]:
                 asked = request | {"do": "read", "part": part, "fields": [*names]}
                 streams.append(PackagePart(format.name, path, start, part[0], asked, names))
-        chosen, declared = chosen_fields(wanted.fields, [*fields], url, wanted.key)
+        chosen, declared = chosen_fields(wanted.fields, {name: types.get(name) for name in fields}, url, wanted.key)
         if chosen:
             plain = [(one.name, one.columns[0]) for one in chosen if one.type is None]
             types = {name: types[column] for name, column in plain if column in types}

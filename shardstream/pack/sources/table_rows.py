@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
+from typing import NamedTuple
 
 import numpy as np
 
@@ -10,15 +12,12 @@ from shardstream.errors import ShardStreamError
 from shardstream.pack.sources.keys import MODES
 from shardstream.pack.sources.lists.columns import Wanted
 from shardstream.pack.sources.lists.mapping import NAME, FieldRule, is_path
+from shardstream.pack.sources.lists.table_fields import choose_columns, name_of, table_fields
+from shardstream.pack.sources.values import is_picture_name
 from shardstream.shards.foreign.contract import ForeignFormat, ObjectListing, shown
-from shardstream.shards.foreign.formats.arrow.columns import TableField, features_of, fields_of
-from shardstream.shards.foreign.formats.arrow.format import Arrow
-from shardstream.shards.foreign.formats.arrow.messages import read_schema
+from shardstream.shards.foreign.formats.arrow.columns import TableField
 from shardstream.shards.foreign.formats.files.chosen import FILE
 from shardstream.shards.foreign.formats.jsonl.first_rows import names_files
-from shardstream.shards.foreign.formats.parquet.fields import all_fields
-from shardstream.shards.foreign.formats.parquet.format import Parquet
-from shardstream.shards.foreign.object_bytes import ObjectBytes
 from shardstream.shards.foreign.rows import ScannedRows
 from shardstream.storage import Location, Store, open_object
 from shardstream.storage.base.store import ObjectMeta
@@ -26,62 +25,76 @@ from shardstream.storage.base.store import ObjectMeta
 _LOOKED_AT = 64  # rows
 
 
-def columns_of_rows(location: Location, wanted: Wanted) -> tuple[str, ...] | None:
-    """The columns of a table whose rows are samples, none for all of them; ``None`` for a list of files.
+class TableRows(NamedTuple):
+    """A table whose rows are samples.
 
-    It is a list of files where the user's fields say so, or name a column of text that is to be a file, and where the
-    first files of Hugging Face's have a path alone; else where it has a column of text whose values are names of
-    pictures and the like, and none of bytes. What that reader does with columns is left to it in tables without bytes:
-    keys and labels from them, several as one field, and those of which a user says how keys are made. Columns that a
-    pattern matches are in the order of the table.
+    Attributes:
+        wanted: What the user says, in terms of the fields that the reader in place gives.
+        columns: The only fields that are read, in their order; empty for all.
+        whole: Structs that are taken as JSON.
+    """
+
+    wanted: Wanted
+    columns: tuple[str, ...]
+    whole: tuple[str, ...]
+
+
+def rows_of_table(location: Location, wanted: Wanted) -> TableRows | None:
+    """How the rows of a table become samples; ``None`` for a list of files.
+
+    It is a list of files if a chosen field is the content of a file, or a column of images has paths alone, or no
+    field is chosen and a column of text has the names of files beside no column of bytes. Keys and labels make no
+    difference: values come from the reader in place.
+
+    Raises:
+        UsageError: See `choose_columns`.
     """
     try:
         store, name = open_object(location)
         meta = store.meta(name)
-        form, fields = _fields(store, meta)
-        chosen = _chosen(wanted.fields, fields)
-        if wanted.key not in (*MODES, *_known(fields)):
-            return None
-        if chosen is None or _are_paths_alone(form, store, meta, fields, chosen):
-            return None
-        if not any(one.how == "bytes" for one in fields if not chosen or one.name in chosen):
-            listed = wanted.key != "path" if chosen else _names_files(form, store, meta, fields)
-            if listed or wanted.key not in MODES or wanted.labels == "name" or wanted.classes is not None:
-                return None
+        form, fields = table_fields(store, meta)
     except ShardStreamError:
         return None  # the reader of lists says what is wrong with it
-    return tuple(dict.fromkeys((*chosen, wanted.key))) if chosen and wanted.key not in MODES else chosen
+    known = {one.source[0]: one for one in fields if len(one.source) == 1} | {one.name: one for one in fields}
+    if wanted.key not in (*MODES, *known):
+        return None  # the same
+    rules, whole = choose_columns(wanted.fields, fields)
+    columns = _columns(rules, whole, fields)
+    try:
+        if columns is None or _are_paths_alone(form, store, meta, fields, columns):
+            return None
+        if _names_files(form, store, meta, fields, rules):
+            return None
+    except ShardStreamError:
+        return None  # the same
+    if wanted.key not in MODES:
+        key = name_of(known[wanted.key]) if columns else known[wanted.key].name
+        wanted = replace(wanted, key=key)
+        columns = tuple(dict.fromkeys((*columns, key))) if columns else ()
+    return TableRows(replace(wanted, fields=rules), columns, whole)
 
 
-def _fields(store: Store, meta: ObjectMeta) -> tuple[ForeignFormat, tuple[TableField, ...]]:
-    data = ObjectBytes(store, meta.path, meta.size, window=64 << 10)
-    if meta.path.lower().endswith(".parquet"):
-        return Parquet(), all_fields(data, meta.size)
-    schema = read_schema(data)
-    return Arrow(), fields_of(schema.columns, features_of(schema.metadata))
-
-
-def _chosen(rules: Sequence[FieldRule], fields: Sequence[TableField]) -> tuple[str, ...] | None:
-    """The columns that are chosen, none where only types are; ``None`` where they make a list of it."""
-    known = _known(fields)
-    names = [one.name for one in fields]
+def _columns(rules: Sequence[FieldRule], whole: Sequence[str], fields: Sequence[TableField]) -> tuple[str, ...] | None:
+    """The fields that are chosen, none where only types are; ``None`` where they make a list of it."""
+    known = {name_of(one): one for one in fields}
+    names = [*known, *whole]
     found = list[str]()
-    for rule in (rule.among(list(known)) for rule in rules):
+    for rule in (rule.among(names) for rule in rules):
         if rule is None:
             continue
-        if rule.is_pattern(list(known)) and any(one.how == "bytes" for one in fields):
-            found += (names[number] for number in rule.matching(names))
+        if rule.is_pattern(names):
+            matching = [name for name in known if rule.matching([name])]
+            if not matching:
+                return tuple(known)  # so that the error names them all
+            found += matching
             continue
         one = known.get(rule.column)
-        if one is None or rule.type in (FILE, NAME) or (one.how == "text" and is_path(rule)):
+        if one is None and rule.column not in whole:
+            return None
+        if rule.type in (FILE, NAME) or (one is not None and one.how == "text" and is_path(rule)):
             return None
         found.append(rule.column)
     return tuple(dict.fromkeys(found))
-
-
-def _known(fields: Sequence[TableField]) -> dict[str, TableField]:
-    """Fields by their names, and by those of their columns."""
-    return {one.source[0]: one for one in fields if len(one.source) == 1} | {one.name: one for one in fields}
 
 
 def _are_paths_alone(
@@ -97,9 +110,16 @@ def _are_paths_alone(
     return rows is not None and not rows.columns
 
 
-def _names_files(form: ForeignFormat, store: Store, meta: ObjectMeta, fields: Sequence[TableField]) -> bool:
-    """Whether the first texts of a column are names of files."""
+def _names_files(
+    form: ForeignFormat, store: Store, meta: ObjectMeta, fields: Sequence[TableField], rules: Sequence[FieldRule]
+) -> bool:
+    """Whether the first texts that would be samples are names of files."""
     texts = [one.name for one in fields if one.how == "text" and not one.beside]
+    if rules:  # text is text if it is chosen, but not under the name of an image
+        meant = {rule.column for rule in rules if rule.type is None and is_picture_name(rule.name)}
+        texts = [name for name in texts if name in meant]
+    elif any(one.how == "bytes" for one in fields):
+        return False
     if not texts:
         return False
     rows, shows = _first_piece(form, store, meta, texts)

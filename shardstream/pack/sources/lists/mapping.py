@@ -92,6 +92,10 @@ class FieldRule:
             return self
         return FieldRule(self.name, self.name, declared_name(kind), self.text) if self.name in names else None
 
+    def of_column(self, column: str) -> FieldRule:
+        """The rule for a column that is called otherwise."""
+        return replace(self, column=column, text=column if self.text == self.column else self.text)
+
     def is_pattern(self, names: Sequence[str]) -> bool:
         """Whether it stands for the columns that its ``*`` matches."""
         return "*" in self.column and self.column not in names
@@ -370,10 +374,15 @@ def converted(kind: FieldType, value: Any) -> Any:
     if kind.name in _FILE_TYPES - {"array"}:
         return _bytes(kind, value)
     value = json.loads(value) if isinstance(value, str) else value
+    dtype = array_dtype(kind)
+    if isinstance(value, np.ndarray) and dtype is not None and value.dtype.kind == "f" and dtype.kind == "f":
+        value = value if value.dtype.itemsize <= dtype.itemsize else value.tolist()  # rounded, as a single number is
     if kind.kind == "fixed":
         return to_fixed(kind, fitted(kind, value))
-    if array_dtype(kind) is not None:
+    if dtype is not None:
         return fitted(kind, value)
+    if kind.name in ("json", "msgpack") and isinstance(value, np.ndarray):
+        return value.tolist()
     return np.asarray(value) if kind.name == "array" and not isinstance(value, bytes) else value
 
 

@@ -1,17 +1,19 @@
 """Lists in Parquet and Arrow files, as Hugging Face and others keep them.
 
 The columns that are needed are copied once, while planning, to a temporary file of records, so that any rows can be
-read in any order. Tables that hold the files themselves are no lists: see ``table_rows``.
+read in any order. pyarrow reads paths, text, numbers, and bytes. The reader in place gives all other values, and the
+types of all fields. Tables that hold the files themselves are no lists: see ``table_rows``.
 """
 
 from __future__ import annotations
 
 import io
+import itertools
 import json
-from collections.abc import Callable, Container, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
-from functools import partial
+from functools import cached_property, partial
 from typing import Any
 
 import numpy as np
@@ -20,11 +22,13 @@ from numpy.typing import NDArray
 
 from shardstream.errors import SourceError, UsageError
 from shardstream.extras import require
-from shardstream.pack.sources.declared import array_dtype, type_named
 from shardstream.pack.sources.lists.columns import Columns, Wanted, settled, understand
+from shardstream.pack.sources.lists.mapping import FieldRule
 from shardstream.pack.sources.lists.source import ListSource, row_reader, suffix_of
 from shardstream.pack.sources.lists.spool import Records, Spool
+from shardstream.pack.sources.lists.table_fields import choose_columns, name_of, read_in_place, table_fields
 from shardstream.shards.fields import FieldType
+from shardstream.shards.foreign.formats.arrow.columns import TableField
 from shardstream.shards.foreign.formats.files.records import CellKind, Column, packed
 from shardstream.storage import Location, open_object
 from shardstream.storage.base.ranged import RangedFile
@@ -34,16 +38,22 @@ _ROWS = 1 << 14
 _READ = 1 << 20
 _TEXT = frozenset(("string", "large_string", "string_view"))
 _INTEGERS = frozenset(f"{sign}int{bits}" for sign in ("", "u") for bits in (8, 16, 32, 64))
-_LISTS = ("list<", "large_list<", "fixed_size_list<", "list_view<", "large_list_view<")
-_FLOATS = {"halffloat": "float16", "float": "float32", "double": "float64"}  # by their names in Arrow
+_PLAINLY = ("bytes", "text", "number", "nothing")  # how fields come whose values pyarrow gives as the reader in place
 _PURPOSE = "to read Parquet and Arrow files"
 
 
 class _Table:
-    """A Parquet or Arrow file."""
+    """A Parquet or Arrow file.
 
-    def __init__(self, location: Location) -> None:
+    Args:
+        location: The file.
+        whole: Structs that are taken as JSON.
+    """
+
+    def __init__(self, location: Location, whole: Sequence[str] = ()) -> None:
         self.url = location.url
+        self.whole = whole
+        self._location = location
         store, name = open_object(location)
         self.size = store.size(name)
         self._file = io.BufferedReader(RangedFile(self.size, partial(store.get, name)), _READ)
@@ -68,21 +78,51 @@ class _Table:
     def close(self) -> None:
         self._file.close()
 
-    def rows(self, names: Sequence[str], arrays: Container[str] = ()) -> Iterator[tuple[Any, ...]]:
-        """The values of these columns, row by row.
+    @cached_property
+    def fields(self) -> tuple[TableField, ...]:
+        """The fields that its columns become in place."""
+        store, name = open_object(self._location)
+        return table_fields(store, store.meta(name))[1]
 
-        Args:
-            names: The columns.
-            arrays: Those of them that hold lists of numbers, to be given as arrays.
+    @property
+    def names(self) -> list[str]:
+        """The columns of the list: those of the file, but of structs their fields, and structs that are JSON."""
+        files = {one.source[0] for one in self.fields if one.beside and len(one.source) == 2}
+        inner = {one.source[0] for one in self.fields if len(one.source) > 1} - files
+        names: list[str] = [name for name in self.schema.names if name not in inner]
+        return [*names, *(name_of(one) for one in self.fields if one.source[0] in inner), *self.whole]
+
+    def rows(self, names: Sequence[str]) -> Iterator[tuple[Any, ...]]:
+        """The values of these columns, row by row.
 
         Raises:
             SourceError: It is damaged.
+            FormatError: The reader in place cannot read a column.
         """
+        plain = {one.source[0] for one in self.fields if one.how in _PLAINLY and one.type.name != "json"}
+        direct = [name for name in names if name in plain and name in self.schema.names]
+        others = [name for name in names if name not in direct]
         with self._explained():
-            for batch in self._batches(list(names)):
-                columns = ((name, batch.column(name)) for name in names)
-                values = (_arrays(one) if name in arrays else one.to_pylist() for name, one in columns)
-                yield from zip(*values, strict=True)
+            found = self._rows(direct)
+            if not others:
+                yield from found
+                return
+            known = {one.source[0]: name_of(one) for one in self.fields if len(one.source) == 1}
+            place = {name: number for number, name in enumerate((*direct, *others))}
+            order = [place[name] for name in names]
+            in_place = read_in_place(self._location, [known.get(name, name) for name in others], self.whole)
+            nothing = (None,) * len(others)
+            pairs = ((row, nothing) for row in found) if in_place is None else zip(found, in_place, strict=True)
+            for ours, theirs in pairs:
+                values = (*ours, *theirs)
+                yield tuple(values[number] for number in order)
+
+    def _rows(self, names: list[str]) -> Iterator[tuple[Any, ...]]:
+        for batch in self._batches(names):
+            if names:
+                yield from zip(*(batch.column(name).to_pylist() for name in names), strict=True)
+            else:
+                yield from itertools.repeat((), batch.num_rows)
 
     def texts(self, names: Sequence[str]) -> Iterator[tuple[bytes, NDArray[np.int64]] | None]:
         """The same rows as lines, columns separated by tabs: some at a time, with where each ends.
@@ -131,19 +171,6 @@ class _Table:
         return tuple(map(str, known))
 
 
-def _arrays(column: Any) -> list[Any]:
-    """Lists of numbers as arrays; as lists where some of their numbers have no value."""
-    numbers = column.flatten()
-    if numbers.null_count:
-        found: list[Any] = column.to_pylist()
-        return found
-    every = numbers.to_numpy(zero_copy_only=False)
-    lengths = column.value_lengths().fill_null(0).to_numpy(zero_copy_only=False)
-    ends = np.cumsum(lengths, dtype=np.int64)
-    ranges = zip((ends - lengths).tolist(), ends.tolist(), column.is_valid().to_pylist(), strict=True)
-    return [every[begin:end] if valid else None for begin, end, valid in ranges]
-
-
 def _open_ipc(ipc: Any, file: io.BufferedIOBase) -> Any:
     if file.read(6) == b"ARROW1":
         file.seek(0)
@@ -153,8 +180,8 @@ def _open_ipc(ipc: Any, file: io.BufferedIOBase) -> Any:
 
 
 @contextmanager
-def _opened(location: Location) -> Iterator[_Table]:
-    table = _Table(location)
+def _opened(location: Location, whole: Sequence[str] = ()) -> Iterator[_Table]:
+    table = _Table(location, whole)
     try:
         yield table
     finally:
@@ -176,21 +203,23 @@ def open_tables(locations: Sequence[Location], wanted: Wanted) -> ListSource:
     first = locations[0]
     with _opened(first) as table:
         try:
+            chosen = choose_columns(wanted.fields, table.fields)
+            wanted = replace(wanted, fields=_as_listed(chosen.rules, table.fields))
+            table.whole = chosen.whole
             names, columns = _needed(table, wanted)
             known = table.classes(names[columns.label]) if isinstance(columns.label, int) and not wanted.said else None
             wanted = settled(wanted, columns, partial(_values, table, names))
             names, columns = _needed(table, wanted)
-            implied = _implied(table, names, columns)
-            arrays = _as_arrays(table, names, columns, implied)
         except UsageError as error:
             raise error.at(url=table.url) from error.__cause__
         classes, plain = known if wanted.labels == "int" else None, _is_plain(table, names, columns)
+        implied = _implied(table, names, columns)
     kind: CellKind = "tab"
-    copied = _copied(locations, names, _copy_text) if plain else None
+    copied = _copied(locations, names, chosen.whole, _copy_text) if plain else None
     reader = row_reader(kind, columns, wanted, first)
     if copied is None:
         reader = replace(reader, kind="packed")
-        copied = _copied(locations, names, partial(_copy_rows, arrays=arrays))
+        copied = _copied(locations, names, chosen.whole, _copy_rows)
     assert copied is not None
     records, digest = copied
     source = ListSource(records, reader, f"{digest} {classes}")
@@ -200,48 +229,23 @@ def open_tables(locations: Sequence[Location], wanted: Wanted) -> ListSource:
     return source
 
 
+def _as_listed(rules: Sequence[FieldRule], fields: Sequence[TableField]) -> tuple[FieldRule, ...]:
+    """Rules with columns called as in the file: those of structs alone have names of fields in place."""
+    names = {name_of(one): one.source[0] for one in fields if len(one.source) == 1}
+    return tuple(rule.of_column(names.get(rule.column, rule.column)) for rule in rules)
+
+
 def _implied(table: _Table, names: Sequence[str], columns: Columns) -> dict[str, FieldType]:
-    """The types of fields that are columns of lists of numbers, where nobody declared any: arrays, not JSON."""
+    """The types of fields of which nobody declared any: those that the reader in place gives, but of bytes."""
+    known = {one.source[0]: one for one in table.fields if len(one.source) == 1}
+    known |= {name_of(one): one for one in table.fields if len(one.source) > 1}
     found = {}
     for field in columns.fields:
         if field.rule.type is None and not field.path and isinstance(field.column, int):
-            kind = _array_type(table.schema.field(names[field.column]).type)
-            if kind is not None:
-                found[field.rule.name] = kind
+            one = known.get(names[field.column])
+            if one is not None and one.how not in ("bytes", "nothing"):
+                found[field.rule.name] = one.type
     return found
-
-
-def _as_arrays(table: _Table, names: Sequence[str], columns: Columns, implied: Mapping[str, FieldType]) -> set[str]:
-    """The columns of lists of numbers that are copied as arrays, which says the same in a fraction of the room."""
-    wanted: dict[str, bool] = {}
-    for field in columns.fields:
-        kind = implied.get(field.rule.name) or (field.rule.type and type_named(field.rule.type)) or None
-        for column in field.columns:
-            if isinstance(column, int):
-                name = names[column]
-                fits = kind is not None and _holds_plainly(kind, table.schema.field(name).type)
-                wanted[name] = wanted.get(name, True) and fits
-    return {name for name, fits in wanted.items() if fits}
-
-
-def _holds_plainly(kind: FieldType, arrow: Any) -> bool:
-    """Whether arrays of an Arrow type are taken for this type as lists of their numbers are."""
-    dtype = array_dtype(kind)
-    if dtype is None or not str(arrow).startswith(_LISTS):
-        return False
-    elements = str(arrow.value_type)
-    return elements in _INTEGERS or _FLOATS.get(elements) == dtype.name
-
-
-def _array_type(arrow: Any) -> FieldType | None:
-    """The type of the arrays in a column of an Arrow type; ``None`` of anything but lists of numbers."""
-    shape: list[int | None] = []
-    while str(arrow).startswith(_LISTS):
-        shape.append(getattr(arrow, "list_size", None))
-        arrow = arrow.value_type
-    elements = _FLOATS.get(str(arrow), str(arrow))
-    sizes = "" if None in shape else ":" + ",".join(map(str, shape))
-    return type_named(f"array:{elements}{sizes}") if shape else None
 
 
 def _is_plain(table: _Table, names: Sequence[str], columns: Columns) -> bool:
@@ -251,6 +255,9 @@ def _is_plain(table: _Table, names: Sequence[str], columns: Columns) -> bool:
     }
     typed |= {columns.label, columns.key}
     typed -= {field.column for field in columns.fields if field.rule.type is None}
+    as_json = {one.source[0] for one in table.fields if one.type.name == "json"}
+    if as_json.intersection(names) or not set(names) <= set(table.schema.names):
+        return False
     kinds = [str(table.schema.field(name).type) for name in names]
     return all(kind in _TEXT or (kind in _INTEGERS and i in typed) for i, kind in enumerate(kinds))
 
@@ -261,13 +268,16 @@ def _values(table: _Table, names: Sequence[str], column: Column) -> Iterator[obj
 
 
 def _copied(
-    locations: Sequence[Location], names: Sequence[str], copy: Callable[[_Table, Sequence[str], Spool, Any], bool]
+    locations: Sequence[Location],
+    names: Sequence[str],
+    whole: Sequence[str],
+    copy: Callable[[_Table, Sequence[str], Spool, Any], bool],
 ) -> tuple[Records, str] | None:
     spool, hasher = Spool(), xxhash.xxh3_128()
     try:
         for location in locations:
-            with _opened(location) as table:
-                missing = [name for name in names if name not in table.schema.names]
+            with _opened(location, whole) as table:
+                missing = [name for name in names if name not in table.names]
                 if missing:
                     raise SourceError(
                         f"the file has no column {missing[0]!r}", url=table.url, hint="every file needs the same"
@@ -290,15 +300,15 @@ def _copy_text(table: _Table, names: Sequence[str], spool: Spool, hasher: Any) -
 
 def _needed(table: _Table, wanted: Wanted) -> tuple[list[str], Columns]:
     """The names of the columns that have a part in samples, in their order, and which of these is what."""
-    names: list[str] = table.schema.names
+    names = table.names
     every = understand("packed", [], wanted, names=names)
     used = {every.path, every.label, every.key, *(column for field in every.fields for column in field.columns)}
     needed = [name for i, name in enumerate(names) if i in used]
     return needed, replace(understand("packed", [], wanted, names=needed), unused=every.unused)
 
 
-def _copy_rows(table: _Table, names: Sequence[str], spool: Spool, hasher: Any, *, arrays: Container[str]) -> bool:
-    for row in table.rows(names, arrays):
+def _copy_rows(table: _Table, names: Sequence[str], spool: Spool, hasher: Any) -> bool:
+    for row in table.rows(names):
         record = packed(row)
         hasher.update(record)
         spool.add(record)

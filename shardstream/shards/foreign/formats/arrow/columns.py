@@ -87,7 +87,11 @@ def features_of(metadata: Mapping[str, str]) -> Mapping[str, Any]:
 
 
 def fields_of(
-    columns: Sequence[ArrowField], features: Mapping[str, Any], *, chosen: Collection[str] = ()
+    columns: Sequence[ArrowField],
+    features: Mapping[str, Any],
+    *,
+    chosen: Collection[str] = (),
+    whole: Collection[str] = (),
 ) -> tuple[TableField, ...]:
     """The fields that the columns of a schema become, in their order.
 
@@ -98,10 +102,11 @@ def fields_of(
         columns: The columns.
         features: What `features_of` gives.
         chosen: Names of fields that a user asks for: a label that is among them keeps its own.
+        whole: Names of structs that are one field each, as JSON.
     """
     found: list[TableField] = []
     for column in columns:
-        found += _fields(column, features.get(column.name), usable_field(column.name), (column.name,))
+        found += _fields(column, features.get(column.name), usable_field(column.name), (column.name,), whole)
     label = _label(found, chosen)
     found = [replace(one, name=LABEL) if one is label else one for one in found]
     repeated = {name for name, count in Counter(one.name for one in found).items() if count > 1}
@@ -123,12 +128,12 @@ def as_json(one: TableField) -> TableField:
 
 
 def check_json(fields: Sequence[TableField], names: Sequence[str], url: str) -> None:
-    """Refuse names that are of none of the lists that were taken as JSON; UsageError."""
-    lists = [one.name for one in fields if one.how == "converted"]
+    """Refuse names that are of none of the columns that were taken as JSON; UsageError."""
+    taken = [one.name for one in fields if one.how == "converted"]
     for name in names:
-        if name not in lists:
+        if name not in taken:
             hint = f"{did_you_mean(name, [one.name for one in fields])}see option json"
-            raise UsageError(f"{name!r} is not a column of lists", url=url, hint=hint)
+            raise UsageError(f"{name!r} is not a column of lists or a struct", url=url, hint=hint)
 
 
 def _label(found: Sequence[TableField], chosen: Collection[str]) -> TableField | None:
@@ -146,7 +151,9 @@ def _refused(one: TableField, why: str) -> TableField:
     return replace(one, how="refused", why=why)
 
 
-def _fields(column: ArrowField, feature: Any, name: str, source: tuple[str, ...]) -> list[TableField]:
+def _fields(
+    column: ArrowField, feature: Any, name: str, source: tuple[str, ...], whole: Collection[str]
+) -> list[TableField]:
     kind = column.type.kind
     if kind != "struct":
         return [_field(column, feature, name, source)]
@@ -160,9 +167,11 @@ def _fields(column: ArrowField, feature: Any, name: str, source: tuple[str, ...]
         ]
     inner = feature if isinstance(feature, dict) and "_type" not in feature else {}
     found = []
+    if name in whole:
+        found.append(_converted(column, name, source))
     for child, one in children.items():
-        found += _fields(one, inner.get(child), f"{name}.{usable_field(child)}", (*source, child))
-    return found
+        found += _fields(one, inner.get(child), f"{name}.{usable_field(child)}", (*source, child), whole)
+    return [found[0], *(replace(one, beside=True) for one in found[1:])] if name in whole else found
 
 
 def is_file(kind: ArrowType) -> bool:

@@ -51,7 +51,7 @@ class Arrow(ForeignFormat):
     name: ClassVar[str] = "arrow"
     title: ClassVar[str] = "Arrow (IPC, Feather, datasets)"
     options: ClassVar[Mapping[str, str]] = {
-        "json": "columns to take as JSON, with commas between: lists of numbers of which some have no value",
+        "json": "columns to take as JSON, with commas between: structs, and lists of numbers of which some are missing",
         "indices": "the name of a file of row numbers, such as filter and shuffle of datasets keep: only these rows",
     }
     window: ClassVar[int] = 64 << 10
@@ -68,7 +68,7 @@ class Arrow(ForeignFormat):
         data, fields = self._first(listing.store, found.objects, about)
         check_json(fields, names, listing.url)
         _refuse_paths(data, fields)
-        beside = [one for one in _all(data, chosen) if one.beside]
+        beside = [one for one in _all(data, {}) if one.beside]
         notes = (*found.notes, NUMBERED.format(beside[0].name)) if beside else found.notes
         objects = tuple(replace(one, about={**one.about, **about}) for one in found.objects)
         return Recognised(objects, classes_of(fields), notes)
@@ -99,9 +99,10 @@ class Arrow(ForeignFormat):
         return scan_rows(data, _fields(data, about), about.get("rows"))
 
 
-def _all(data: ObjectBytes, chosen: Sequence[str]) -> tuple[TableField, ...]:
+def _all(data: ObjectBytes, about: Mapping[str, Any]) -> tuple[TableField, ...]:
     schema = read_schema(data)
-    return fields_of(schema.columns, features_of(schema.metadata), chosen=chosen)
+    chosen, whole = about.get("chosen", ()), about.get("json", ())
+    return fields_of(schema.columns, features_of(schema.metadata), chosen=chosen, whole=whole)
 
 
 def _fields(data: ObjectBytes, about: Mapping[str, Any]) -> tuple[TableField, ...]:
@@ -111,7 +112,7 @@ def _fields(data: ObjectBytes, about: Mapping[str, Any]) -> tuple[TableField, ..
         FormatError: One of them cannot be read; or there is none.
     """
     chosen, names = about.get("chosen", ()), about.get("json", ())
-    found = [one for one in _all(data, chosen) if (one.name in chosen if chosen else not one.beside)]
+    found = [one for one in _all(data, about) if (one.name in chosen if chosen else not one.beside)]
     found = [as_json(one) if one.name in names else one for one in found]
     for one in found:
         if one.how == "refused":
@@ -128,7 +129,7 @@ def _refuse_paths(data: ObjectBytes, fields: Sequence[TableField]) -> None:
     if batch is None or batch.head.codec is not None or not batch.head.rows:
         return
     reader = BatchReader.of(data, read_schema(data), batch)
-    for one in _all(data, ()):
+    for one in _all(data, {}):
         name = one.name.removesuffix(".path")
         told = next((field for field in fields if field.name == name), None)
         if not one.beside or one.how == "nothing" or told is None:

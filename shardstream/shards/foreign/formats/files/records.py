@@ -35,7 +35,6 @@ _EXACT = 1 << 53  # up to which a float tells integers apart
 TRUTH = {"true": True, "1": True, "false": False, "0": False}
 _BLANKS = re.compile(r"[ \t\v\f]+")
 _ARRAY = 0  # the extension type of arrays of numbers
-_DTYPE = 3  # bytes of how numpy writes the dtype of numbers: <u2
 _TEXTS = {int: "a number", float: "a number", bool: "true or false", dict: "an object", list: "a list"}
 
 
@@ -82,19 +81,22 @@ def split(kind: CellKind, raw: bytes) -> Cells:
 
 
 def packed(cells: Sequence[Any]) -> bytes:
-    """The record of kind ``packed`` that has these columns; arrays have one dimension."""
+    """The record of kind ``packed`` that has these columns; TypeError for a value that msgpack would not give back."""
     return bytes(msgpack.packb(cells, default=_plain))
 
 
 def _plain(value: object) -> object:
-    """What msgpack has no type for: numbers of numpy, as pyarrow gives halves, as Python's, all else as text."""
+    """A value that msgpack has no type for: arrays of numpy as an extension, its numbers as those of Python."""
     if isinstance(value, np.ndarray):
-        return msgpack.ExtType(_ARRAY, value.dtype.str.encode() + value.tobytes())
-    return value.item() if isinstance(value, np.generic) else str(value)
+        return msgpack.ExtType(_ARRAY, msgpack.packb((value.dtype.str, value.shape, value.tobytes())))
+    if isinstance(value, np.generic):
+        return value.item()
+    raise TypeError(f"a {type(value).__name__} in a record")
 
 
 def _array_of(_: int, data: bytes) -> NDArray[Any]:
-    return np.frombuffer(data, data[:_DTYPE].decode(), offset=_DTYPE).copy()  # which a transform may write to
+    dtype, shape, body = msgpack.unpackb(data)
+    return np.frombuffer(body, dtype).reshape(shape).copy()  # which a transform may write to
 
 
 def _json(raw: bytes) -> dict[str, Any]:

@@ -186,7 +186,7 @@ def fields_in(data: ObjectBytes, footer: Footer, about: Mapping[str, Any]) -> li
     """
     chosen: Sequence[str] = about["chosen"]
     names = about.get("json", ())
-    found = [as_json(one) if one.name in names else one for one in _fields_of(footer, chosen)]
+    found = [as_json(one) if one.name in names else one for one in _fields_of(footer, chosen, names)]
     wanted = [one for one in found if (one.name in chosen if chosen else not one.beside)]
     for one in wanted:
         if one.how == "refused":
@@ -197,13 +197,13 @@ def fields_in(data: ObjectBytes, footer: Footer, about: Mapping[str, Any]) -> li
 
 def all_fields(data: ObjectBytes, size: int) -> tuple[TableField, ...]:
     """The fields of a file of so many bytes, those that cannot be read as well; raises as `Footer`."""
-    return _fields_of(Footer(data, size), ())
+    return _fields_of(Footer(data, size), (), ())
 
 
-def _fields_of(footer: Footer, chosen: Sequence[str]) -> tuple[TableField, ...]:
+def _fields_of(footer: Footer, chosen: Sequence[str], whole: Sequence[str]) -> tuple[TableField, ...]:
     features = features_of(footer.metadata)
     columns = [with_lengths(arrow_field(one), features.get(one.name)) for one in footer.columns]
-    return fields_of(columns, features, chosen=chosen)
+    return fields_of(columns, features, chosen=chosen, whole=whole)
 
 
 def classes_in(fields: Sequence[ColumnField]) -> tuple[str, ...] | None:

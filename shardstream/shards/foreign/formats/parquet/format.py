@@ -30,7 +30,7 @@ class Parquet(ForeignFormat):
     name: ClassVar[str] = "parquet"
     title: ClassVar[str] = "Parquet"
     options: ClassVar[Mapping[str, str]] = {
-        "json": "columns to take as JSON, with commas between: lists of numbers of which some have no value"
+        "json": "columns to take as JSON, with commas between: structs, and lists of numbers of which some are missing"
     }
     forms: ClassVar[Mapping[str, Form]] = {"rows": npy_of_rows}
 
