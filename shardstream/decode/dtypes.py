@@ -15,6 +15,7 @@ from numpy.typing import DTypeLike, NDArray
 from shardstream.decode.context import SampleContext
 from shardstream.decode.specs import Decoder, Out
 from shardstream.errors import FieldError, UsageError
+from shardstream.shards.arrays import check_unmasked
 from shardstream.shards.fields import FieldType
 
 
@@ -37,6 +38,7 @@ class AsType:
         Raises:
             FieldError: It cannot be held, or is not a number.
         """
+        check_unmasked(value)
         array = np.asarray(value)
         check_fit(array, self.dtype)
         return array.astype(self.dtype)[()]
@@ -107,6 +109,7 @@ class Array(Decoder):
                 f"expected a number or an array of numpy, got a {type(value).__name__}",
                 hint="make an array of it in the callable before: np.asarray(value, np.int64)",
             )
+        check_unmasked(value)
         self._check_dtype(value.dtype, name)
         if out is None:
             return value.astype(self.dtype)

@@ -19,6 +19,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from shardstream.errors import FieldError
+
 NPY_MAGIC = b"\x93NUMPY"
 _MAX_NPY_HEADER = 4096  # a plain dtype and 64 dimensions need a third of it
 NPY_HEAD = 12 + _MAX_NPY_HEADER
@@ -150,6 +152,25 @@ def _npy_head(text: bytes) -> tuple[np.dtype[Any], tuple[int, ...], bool]:
     if dtype.itemsize < 0:  # numpy 1 counts it in 31 bits, and wraps around
         raise ValueError(f"an NPY file of {descr!r}: its elements are too large")
     return dtype, shape, fortran
+
+
+def is_masked(value: object) -> bool:
+    """Whether this is a masked array of numpy, or a list that holds one: numpy drops the mask without a word."""
+    if isinstance(value, np.ma.MaskedArray):
+        return True
+    if not isinstance(value, list | tuple):
+        return False
+    kinds = set(map(type, value))
+    return any(issubclass(kind, np.ma.MaskedArray | list | tuple) for kind in kinds) and any(map(is_masked, value))
+
+
+def check_unmasked(value: object) -> None:
+    """Refuse masked arrays, whose mask no field type holds; FieldError."""
+    if is_masked(value):
+        raise FieldError(
+            "a masked array (numpy.ma) has no field type: its mask would be lost",
+            hint="store value.filled(0), for example, and the mask as a field of its own: np.ma.getmaskarray(value)",
+        )
 
 
 def is_tensor(value: object) -> bool:

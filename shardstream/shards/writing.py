@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from shardstream.errors import FieldError
 from shardstream.shards import layout
+from shardstream.shards.arrays import check_unmasked
 from shardstream.shards.fields import Encoded, FieldType, check_field_name
 from shardstream.shards.index import Codec, Column, bitmap_of, check_key
 from shardstream.storage import ObjectWriter
@@ -146,6 +147,7 @@ def encode_value(name: str, kind: FieldType, value: object) -> Encoded:
         FieldError: It does not fit the type; names the field.
     """
     try:
+        check_unmasked(value)
         return kind.encode(value)
     except FieldError as error:
         raise error.at(field=name) from error.__cause__

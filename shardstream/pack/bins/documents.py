@@ -17,7 +17,7 @@ from shardstream.pack.encode.sample import UNREADABLE, SampleEncoder, Transform,
 from shardstream.pack.sources.base import Item
 from shardstream.pack.sources.declared import fitted
 from shardstream.pack.sources.values import encode
-from shardstream.shards.arrays import is_tensor, tensor_to_numpy
+from shardstream.shards.arrays import check_unmasked, is_masked, is_tensor, tensor_to_numpy
 from shardstream.shards.bins import LOSS
 from shardstream.shards.fields import FieldType
 
@@ -131,7 +131,7 @@ class DocumentEncoder:
 
     def _loss(self, value: Any, tokens: int) -> NDArray[np.bool_]:
         given = tensor_to_numpy(value) if is_tensor(value) else value
-        if isinstance(given, list | np.ndarray) and np.asarray(given).dtype == bool:
+        if isinstance(given, list | np.ndarray) and not is_masked(given) and np.asarray(given).dtype == bool:
             given = np.asarray(given).astype(np.uint8)
         numbers = self._numbers(LOSS, given, "uint8")
         if len(numbers) != tokens:
@@ -143,6 +143,7 @@ class DocumentEncoder:
     def _numbers(self, name: str, value: object, dtype: str) -> NDArray[Any]:
         kind = FieldType.parse(f"values:{dtype}")
         try:
+            check_unmasked(value)
             found = fitted(kind, value)
             if not isinstance(found, np.ndarray):  # bytes that are the elements
                 found = kind.decode(memoryview(found))  # type: ignore[arg-type] # of bytes, `fitted` gives them back

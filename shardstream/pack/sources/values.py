@@ -9,6 +9,7 @@ import numpy as np
 from shardstream.errors import FieldError
 from shardstream.images.formats import BY_SUFFIX, format_of, refused_suffix
 from shardstream.pack.sources.declared import array_dtype, fitted, stored_type
+from shardstream.shards.arrays import check_unmasked
 from shardstream.shards.fields import IMAGE, Encoded, FieldType, check_field_name, infer_type
 from shardstream.shards.writing import encode_value
 
@@ -32,6 +33,10 @@ def encode(name: str, value: object, declared: FieldType | None = None) -> tuple
     Raises:
         FieldError: A name that cannot be one, or a value that does not fit.
     """
+    try:
+        check_unmasked(value)
+    except FieldError as error:
+        raise error.at(field=name) from None
     if declared is None:
         plain = None if isinstance(value, bytes) and is_picture_name(name) else _PLAIN.get(type(value))
         declared = _checked_type_of(name, value) if plain is None else _type_of_plain(name, plain)

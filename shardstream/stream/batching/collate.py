@@ -18,6 +18,7 @@ from shardstream.stream.tensors.ragged import Ragged, type_name
 from shardstream.stream.tensors.slabs import channels_first, empty_slab, torch_dtype
 
 _CONVERT = "convert them by a callable in `fields`"
+_UNMASKED = "return value.filled(0), for example, and the mask under a name of its own: np.ma.getmaskarray(value)"
 
 Form: TypeAlias = Literal["image", "mask", "rows", "arrays"] | None
 """What the arrays of an output are in a batch, where more is known than what they look like: pictures, which are never
@@ -51,10 +52,14 @@ def collate_values(
         BatchError: Arrays whose dtypes or numbers of dimensions differ, pictures of several sizes, or numbers, see
             `Numbers.slab`.
     """
+    kinds = set(map(type, values))
+    if any(issubclass(kind, np.ma.MaskedArray) for kind in kinds):
+        slot = next(i for i, value in enumerate(values) if isinstance(value, np.ma.MaskedArray))
+        what = "a masked array (numpy.ma) cannot be part of a batch: its mask would be lost"
+        raise BatchError(what, field=name, hint=_UNMASKED, **({} if where is None else where(slot)))
     if form == "rows" or form == "arrays":
         return collate_rows(name, values, numbers=numbers, where=where, always=form == "rows", slots=slots)
     first = values[0]
-    kinds = set(map(type, values))
     if Cut in kinds:
         return collate_cuts(name, values)
     if NoneType in kinds:
