@@ -113,6 +113,67 @@ def expected(file, name, row):
 
 # ------------------------------------------------------------------------------------------------------ what is read
 
+VALUES = {
+    "int64": np.arange(1, 8),
+    "big": np.arange(1, 8).astype(">f4"),
+    "rows": np.arange(1, 22).reshape(7, 3).astype(np.uint16),
+    "big_rows": np.arange(1, 22).reshape(7, 3).astype(">i4"),
+    "bool": np.arange(7) % 2 == 0,
+    "bytes": np.array([b"x" * (row % 4) for row in range(7)], "S4"),
+    "text": np.array([f"{row}é" for row in range(7)], h5py.string_dtype()),
+    "struct": np.array([(row, [row, 1]) for row in range(7)], np.dtype([("n", "<i4"), ("v", "<f4", 2)])),
+}
+LAYOUTS = {"contiguous": h5py.h5d.CONTIGUOUS, "chunked": h5py.h5d.CHUNKED, "compact": h5py.h5d.COMPACT}
+
+
+def lay_out(file, name, values, layout, *, fill, attributes, written=True) -> None:
+    """A data set as low-level calls of h5py make it."""
+    kind = h5py.h5t.py_create(values.dtype, logical=True)
+    properties = h5py.h5p.create(h5py.h5p.DATASET_CREATE)
+    properties.set_layout(LAYOUTS[layout])
+    if layout == "chunked":
+        properties.set_chunk((4, *values.shape[1:]))
+    if fill and values.dtype.kind not in "OS":  # of text it makes an address
+        properties.set_fill_value(np.array(values[2], values.dtype))
+    found = h5py.h5d.create(file.id, name.encode(), kind, h5py.h5s.create_simple(values.shape), properties)
+    for number in range(attributes):  # which take so much room that the header has continuations
+        h5py.Dataset(found).attrs[f"a{number}"] = "value" * 20
+    if written:
+        h5py.Dataset(found)[...] = values
+
+
+@pytest.mark.parametrize("libver", ["earliest", "v108", "latest"])
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_every_layout_has_the_values_of_h5py(layout, libver, tmp_path):
+    with h5py.File(tmp_path / "a.h5", "w", libver=libver) as file:
+        for number, (name, values) in enumerate(VALUES.items()):
+            attributes = 20 * (number % 2)
+            lay_out(file, name, values, layout, fill=False, attributes=attributes)
+            lay_out(file, f"filled_{name}", values, layout, fill=True, attributes=attributes)
+            if values.dtype.kind not in "OS":
+                lay_out(file, f"never_{name}", values, layout, fill=True, attributes=attributes, written=False)
+        file.create_dataset("never_bytes", (7,), "S4", fillvalue=b"abc")
+    with h5py.File(tmp_path / "a.h5") as file:
+        found = samples(Hdf5(), tmp_path)
+        assert len(found) == 7
+        assert len({name.partition(".")[0] for name in found[0][1]}) == 3 * len(VALUES) - 1
+        for row, (_, values) in enumerate(found):
+            for name, value in values.items():
+                dataset, _, member = name.partition(".")
+                wanted = file[dataset][row][member] if member else file[dataset][row]
+                wanted = wanted.decode() if isinstance(wanted, bytes) else wanted
+                assert np.array_equal(value, wanted), (layout, name, row)
+
+
+def test_a_fill_value_that_is_not_read_is_refused():
+    def write(file, *, written: int) -> None:
+        text = file.create_dataset("x", (8,), h5py.string_dtype(), chunks=(4,), fillvalue="none")
+        text[:written] = [f"{row}" for row in range(written)]
+
+    refused(lambda file: write(file, written=4), "'x' has samples that were never written")
+    ((_, rows),) = read(file_of(lambda file: write(file, written=8)))
+    assert len(rows.keys) == 8
+
 
 @pytest.mark.full
 def test_every_kind_comes_back(every):

@@ -6,6 +6,7 @@
 ``chunks``   the blocks of data sets that are not stored as their samples are read
 ``heap``     values of any length
 ``file``     what is in a file, compared with it
+``compact``  values that are in an object header
 ``program``  asks the library, in the other process
 ===========  ==========================================================================
 """

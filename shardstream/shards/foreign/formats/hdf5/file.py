@@ -169,9 +169,16 @@ def _checked(data: ObjectBytes, end: int, told: Mapping[str, Any]) -> H5Dataset:
     offset = told["offset"] if not chunk else None
     if offset is not None and not 0 <= offset <= offset + math.prod(shape) * size <= end:
         refuse(f"reaches past the end of the file, {end}", at=offset)
+    if told["layout"] == "compact" and offset is None:
+        refuse("keeps its values in its object header, and the place is not told")
     steps = tuple(_steps(refuse, told["filters"])) if chunk else ()
     fill = told["fill"]
-    return H5Dataset(name, shape, told["type"], offset, chunk, steps, fill if len(fill) == size else b"", table, refuse)
+    if fill is None or len(fill) not in (0, size):
+        absent = bool((table[:, 1] == 0).any()) if chunk else offset is None
+        if absent and math.prod(shape):
+            refuse("has samples that were never written, and a fill value that is not read", hint=REPACK)
+        fill = b""
+    return H5Dataset(name, shape, told["type"], offset, chunk, steps, fill, table, refuse)
 
 
 def _steps(refuse: Refusal, filters: Sequence[Any]) -> Iterator[tuple[int, int]]:

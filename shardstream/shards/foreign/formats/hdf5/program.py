@@ -16,6 +16,7 @@ import numpy as np
 from h5py import h5d, h5f, h5fd, h5g, h5o, h5p, h5t
 
 from shardstream.shards.foreign.apart.child import RefusedError
+from shardstream.shards.foreign.formats.hdf5.compact import compact_place
 
 _PAGE = 16 << 10
 _PAGES = 512  # that are kept
@@ -83,7 +84,9 @@ def answer(request: Any, ask: Callable[[Any], Any]) -> Iterator[Any]:
         raise RefusedError(f"HDF5 does not open it: {error}") from error
     try:
         wanted = ask if request["chosen"] else None
-        yield from _Walk(request["size"], wanted).group(h5g.open(file, b"/"), ())
+        yield from _Walk(request["size"], wanted, lambda begin, length: ask([begin, length])).group(
+            h5g.open(file, b"/"), ()
+        )
     finally:
         file.close()
 
@@ -94,10 +97,12 @@ class _Walk:
     Args:
         size: Bytes of the file.
         wanted: Whether a name is of what is wanted, or above it; ``None``: all is.
+        read: Gives bytes of the file: of an offset, so many.
     """
 
-    def __init__(self, size: int, wanted: Callable[[str], bool] | None) -> None:
+    def __init__(self, size: int, wanted: Callable[[str], bool] | None, read: Callable[[int, int], bytes]) -> None:
         self._size = size
+        self._read = read
         self._wanted = wanted
         self._seen = 0
 
@@ -155,7 +160,19 @@ class _Walk:
         }
         if layout == "chunked":
             out |= self._chunks(found, properties.get_chunk(), name)
+        if layout == "compact":
+            out["offset"] = self._compact(found, name)
         return out
+
+    def _compact(self, found: Any, name: str) -> int:
+        """Where the values of a data set with compact layout begin."""
+        place = compact_place(self._read, h5o.get_info(found).addr)
+        if place is None or place.length != found.get_storage_size():
+            raise RefusedError(
+                f"{name!r} keeps its values in its object header, where they were not found (compact layout)",
+                hint=f"write it again with another layout: h5repack -l {name}:CONTI OLD NEW",
+            )
+        return place.offset
 
     def _chunks(self, found: Any, chunk: tuple[int, ...], name: str) -> dict[str, Any]:
         """Offsets, stored bytes, masks and corners of all chunks that were written, as bytes of ``<u8``."""
@@ -176,11 +193,14 @@ def _filter(properties: Any, number: int) -> list[Any]:
     return [code, [int(value) for value in values], name.decode("ascii", "replace")]
 
 
-def _fill(properties: Any, found: Any) -> bytes:
-    """The value that stands where nothing was written; empty for zeros."""
+def _fill(properties: Any, found: Any) -> bytes | None:
+    """The value that stands where nothing was written; empty for zeros, ``None`` where it is not known."""
     kind = found.dtype
-    if properties.fill_value_defined() == h5d.FILL_VALUE_UNDEFINED or kind.kind not in "iufbSV" or kind.hasobject:
+    defined = properties.fill_value_defined()
+    if defined == h5d.FILL_VALUE_UNDEFINED:
         return b""
+    if kind.kind not in "iufbSV" or kind.hasobject:
+        return None if defined == h5d.FILL_VALUE_USER_DEFINED else b""
     value = np.zeros((), kind)
     properties.get_fill_value(value)
     return value.tobytes() if any(value.tobytes()) else b""
