@@ -105,6 +105,32 @@ def test_lists_of_mxnet(tmp_path: Path) -> None:
     ]
 
 
+@pytest.mark.parametrize(
+    ("line", "reason"),
+    [
+        ("0\t9007199254740993.0\ta.jpg\n", "the label '9007199254740993.0' is not a 64-bit integer"),
+        ("0\t2\t16777217\tb.jpg\n", "the integer 16777217 has no exact float32, at [1]"),
+    ],
+)
+def test_numbers_that_would_lose_digits_are_rejects(tmp_path: Path, line: str, reason: str) -> None:
+    first = "0\t1\ta.jpg\n" if line.count("\t") == 2 else "0\t1\t2\ta.jpg\n"
+    one, two = read(make(tmp_path, first + line, "train.lst"))
+    assert isinstance(one, Item)
+    assert isinstance(two, Reject)
+    assert reason in two.reason
+
+
+@pytest.mark.parametrize("kind", ["float32", "float64"])
+def test_integers_as_text_lose_no_digits_in_floats(tmp_path: Path, kind: str) -> None:
+    exact = 2 ** (24 if kind == "float32" else 53)
+    path = make(tmp_path, f"path,x\na.jpg,{exact}\nb.jpg,{exact + 1}\nc.jpg,{exact + 1}.0\n", "list.csv")
+    one, two, three = read(path, fields={"jpg": "path", "x": f"x:{kind}"})
+    assert isinstance(one, Item)
+    assert isinstance(two, Reject)
+    assert isinstance(three, Item)
+    assert (one.values["x"], f"{exact + 1} has no exact {kind}" in two.reason) == (exact, True)
+
+
 def test_lists_of_mxnet_for_detection(tmp_path: Path) -> None:
     path = make(tmp_path, "0\t2\t5\t0\t.1\t.2\tx/1.jpg\n1\t2\t5\tx/2.jpg\n2\tnope\t1\tx/3.jpg\n", "train.lst")
     one, two, three = read(path)

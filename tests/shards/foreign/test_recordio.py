@@ -131,6 +131,28 @@ def test_labels_that_are_no_integers(tmp_path: Path) -> None:
     ]
 
 
+@pytest.mark.parametrize("label", [2**24, -(2**24), 2**24 + 2, 2**40])
+def test_labels_that_a_float32_holds_only_roughly_are_no_integers(label: int, tmp_path: Path) -> None:
+    """2**24 may have been 2**24 + 1: ``cls`` would be another class."""
+    for exact in (True, False):
+        written = [3, np.sign(label) * (2**24 - 1) if exact else label]
+        data = b"".join(record(packed(one, row, JPEG)) for row, one in enumerate(written))
+        (tmp_path / "train.rec").write_bytes(data)
+        found = [values for _, values in samples(RecordIO(), tmp_path)]
+        name = "cls" if exact else "label"
+        assert types_of(tmp_path)[name] == ("int64" if exact else "float32", "none")
+        assert [values[name] for values in found] == written
+
+
+def test_faces_whose_range_a_float32_holds_only_roughly(tmp_path: Path) -> None:
+    """The record of an identity next to the end of the range is no sample."""
+    first = 2**24 + 1  # which the file has as 2**24
+    records = [packed([first, first + 2], 0, b""), packed(7.0, 1, JPEG)]
+    records += [packed([1.0, 2.0], first + number, b"") for number in range(2)]
+    (tmp_path / "train.rec").write_bytes(b"".join(map(record, records)))
+    assert [values for _, values in samples(RecordIO(), tmp_path)] == [{"jpg": JPEG, "cls": 7}]
+
+
 def test_one_label_in_some_records_and_several_in_others(tmp_path: Path) -> None:
     write(tmp_path, [packed(3.0, 0, JPEG), packed([4.0, 5.0], 1, JPEG)])
     first, second = (values for _, values in samples(RecordIO(), tmp_path))

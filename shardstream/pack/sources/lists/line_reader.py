@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
-import numpy as np
-
+from shardstream.errors import FieldError
 from shardstream.images.formats import format_of, not_read
 from shardstream.pack.sources.base import LABEL, File, Item, Reject, Value, field_of_extension, file_item
+from shardstream.pack.sources.declared import fitted, parse_type
 from shardstream.pack.sources.keys import KeyRule
 from shardstream.pack.sources.lists.columns import Columns
 from shardstream.pack.sources.lists.labels import LabelMode, not_listed, unknown_class
@@ -23,12 +23,14 @@ from shardstream.shards.foreign.formats.files.records import (
     is_image,
     label_name,
     parse_label,
+    parse_number,
     shown,
     split,
     text_of,
 )
 from shardstream.text import valid_unicode
 
+_LABEL, _LABELS = parse_type("float32"), parse_type("array:float32")
 _KEY_HINT = "--key line makes keys of the numbers of lines, --key COLUMN of a column"
 _ORIGIN_HINT = "allow_other_origins=True (--allow-other-origins), if you trust whoever wrote the list"
 _NAMES_HINT = "labels='name' (--labels name) numbers names in sorting order and keeps them as the classes"
@@ -177,9 +179,11 @@ class LineReader:
             return Reject(line, valid_unicode(path), extension.reason)
         assert isinstance(cells, list)
         try:
-            label = np.array([float(text) for text in cells[1:-1]], np.float32)
+            label = fitted(_LABELS, [parse_number(_LABEL, text) for text in cells[1:-1]])
         except ValueError as error:
             raise Broken(f"a label is not a number: {error}") from None
+        except FieldError as error:
+            raise Broken(error.what) from None
         return Item(line, path, key, {extension.field: self._file(path), LABEL: label})
 
 

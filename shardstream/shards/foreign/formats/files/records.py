@@ -31,7 +31,7 @@ Cells: TypeAlias = "list[Any] | dict[str, Any]"
 
 _KINDS: dict[str, CellKind] = {".csv": "csv", ".jsonl": "json", ".ndjson": "json", ".tsv": "tab"}
 _MIN, _MAX = -(1 << 63), (1 << 63) - 1
-_EXACT = 1 << 53  # up to which a float tells integers apart
+_EXACT = 1 << 53  # below which a float tells integers apart
 TRUTH = {"true": True, "1": True, "false": False, "0": False}
 _BLANKS = re.compile(r"[ \t\v\f]+")
 _ARRAY = 0  # the extension type of arrays of numbers
@@ -156,7 +156,7 @@ def parse_label(value: object) -> int:
         number = value
     else:
         raise ValueError(value)  # noqa: TRY004 - one fault for callers, whatever the JSON type
-    if isinstance(number, float) and not (abs(number) <= _EXACT and number.is_integer()):
+    if isinstance(number, float) and not (abs(number) < _EXACT and number.is_integer()):
         raise ValueError(value)
     if not _MIN <= number <= _MAX:
         raise ValueError(value)
@@ -177,7 +177,12 @@ def parse_number(kind: FieldType, text: str) -> int | float | bool:
         return TRUTH[text.lower()]
     if "_" in text:
         raise ValueError(text)
-    return float(text) if kind.dtype.kind == "f" else int(text)
+    try:
+        return int(text)  # of which a float may lose digits
+    except ValueError:
+        if kind.dtype.kind != "f":
+            raise
+    return float(text)
 
 
 def ends_with_label(raw: bytes, is_name: Callable[[str], bool]) -> bool:

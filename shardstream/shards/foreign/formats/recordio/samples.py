@@ -23,7 +23,8 @@ IMAGE_HEADER = 24
 _HEADER = np.dtype([("flag", "<u4"), ("label", "<f4"), ("id", "<u8"), ("id2", "<u8")])
 _HEAD = 8
 _LABEL = 4
-_LARGEST_LABEL = 2.0**62  # above it a float may be no int64
+_LARGEST_ID = 2.0**62  # above it a float may be no int64
+_EXACT = 2.0**24  # from it on a float32 stands for several integers: which of them was written, nothing tells
 
 
 class RecordParts(NamedTuple):
@@ -258,20 +259,27 @@ def _images(records: _Block) -> tuple[NDArray[np.bool_], bool]:
     """Which records are samples, and whether this is a set of faces: then its header and identities are none."""
     bare = ~records.filled & (records.labels == 2)
     header = np.flatnonzero(bare & (records.id == 0))
-    if len(header) != 1 or not 1 <= records.label[header[0]] <= records.second[header[0]] < _LARGEST_LABEL:
+    if len(header) != 1 or not 1 <= records.label[header[0]] <= records.second[header[0]] < _LARGEST_ID:
         return np.ones(len(bare), np.bool_), False
-    first, last = int(records.label[header[0]]), int(records.second[header[0]])
+    first, last = (_spanned(one[header[0]])[end] for end, one in enumerate((records.label, records.second)))
     kept = ~(bare & (records.id >= np.uint64(first)) & (records.id < np.uint64(last)))
     kept[header] = False
     return kept, True
 
 
+def _spanned(number: np.float32) -> tuple[int, int]:
+    """The least and the largest integer that a number in the file may have been."""
+    if number < _EXACT:
+        return int(number), int(number)
+    return int(np.nextafter(number, np.float32(0))), int(np.nextafter(number, np.float32(np.inf)))
+
+
 def _label(samples: _Block, faces: bool) -> list[WholeColumn]:
-    """``cls``, if all labels are integers, else ``label``: of headers, and of sets of faces always the first one."""
+    """``cls``, if all labels are exact integers, else ``label``: of headers, of sets of faces always the first one."""
     rows = np.arange(len(samples.label)) if faces else np.flatnonzero(samples.labels == 0)
     if not len(rows):
         return []
     labels = samples.label[rows]
-    if bool((np.abs(labels) < _LARGEST_LABEL).all() and (np.floor(labels) == labels).all()):
+    if bool((np.abs(labels) < _EXACT).all() and (np.floor(labels) == labels).all()):
         return [WholeColumn("cls", FieldType.parse("int64"), rows, labels.astype(np.int64))]
     return [WholeColumn("label", FieldType.parse("float32"), rows, labels)]
