@@ -20,6 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from shardstream.errors import DecodeError
+from shardstream.storage.blocks.unsupported import json_bytes
 
 MARK = b"\xff\xff\xff\xff\0\0\0\0"
 """What a block begins with: the end of an Arrow stream."""
@@ -114,16 +115,12 @@ def _node(found: Sequence[Any]) -> NestedNode:
     return NestedNode(kind, size, unit, rows, nulls, buffers, names, [_node(one) for one in children])
 
 
-def _json(value: Any) -> bytes:
-    return json.dumps(value, ensure_ascii=False, separators=(",", ":"), allow_nan=False).encode()
-
-
 def _msgpack(value: Any) -> bytes:
     packed: bytes = msgpack.packb(value, use_bin_type=True)
     return packed
 
 
-_PACKERS: Mapping[str, Callable[[Any], bytes]] = {"json": _json, "msgpack": _msgpack}
+_PACKERS: Mapping[str, Callable[[Any], bytes]] = {"json": json_bytes, "msgpack": _msgpack}
 
 
 @dataclass(frozen=True, slots=True)
@@ -192,7 +189,7 @@ class _Column:
     def scalars(self, begin: int, end: int) -> list[Any]:
         found = self.numbers(1, np.dtype(self.node.kind).newbyteorder("<").str, begin, end).tolist()
         if self.node.kind.startswith("float"):
-            return [one if math.isfinite(one) else None for one in found]
+            return [None if math.isnan(one) else one for one in found]
         return list(found)
 
     def binaries(self, begin: int, end: int) -> list[Any]:

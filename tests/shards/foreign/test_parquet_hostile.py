@@ -113,6 +113,59 @@ def test_a_missing_element_of_a_list_of_integers_is_refused() -> None:
     assert "json=COLUMN" in str(error)
 
 
+def of_spark(definition: int) -> bytes:
+    """A file of one column x of [1, None, 3], with an encoding of its levels of definition.
+
+    parquet-mr and fastparquet name BIT_PACKED (4) for levels of repetition, of which there are none.
+    """
+    out = io.BytesIO()
+    schema = pa.schema([("x", pa.int64())])
+    with pq.ParquetWriter(out, schema, use_dictionary=False, compression="none", store_schema=False) as writer:
+        writer.write_table(pa.table({"x": [1, None, 3]}, schema=schema))
+    data = out.getvalue()
+    before = bytes((0x15, 3 << 1)) * 2  # RLE, twice
+    assert data.count(before) == 1
+    return data.replace(before, bytes((0x15, definition << 1, 0x15, 4 << 1)))
+
+
+def test_bit_packed_levels_are_refused_only_if_a_column_has_them() -> None:
+    assert [values for _, values in samples(PARQUET, MemoryStore({"x.parquet": of_spark(3)}))] == [
+        {"x": 1},
+        {},
+        {"x": 3},
+    ]
+    error = refusal(of_spark(4))
+    assert "column 'x' cannot be read: its levels have the deprecated encoding BIT_PACKED" in str(error)
+    assert "damaged" not in str(error)
+
+
+def test_row_groups_without_rows_are_left_out() -> None:
+    out = io.BytesIO()
+    schema = pa.schema([("a", pa.int64()), ("s", pa.string()), ("d", pa.date32())])
+    empty = schema.empty_table()
+    with pq.ParquetWriter(out, schema) as writer:
+        for table in (empty, pa.table({"a": [1], "s": ["x"], "d": [None]}, schema=schema), empty):
+            writer.write_table(table)
+    assert [values for _, values in samples(PARQUET, MemoryStore({"x.parquet": out.getvalue()}))] == [
+        {"a": 1, "s": "x"}
+    ]
+
+
+@pytest.mark.parametrize("also", [{}, {"n": [1, 2]}])
+def test_images_of_which_only_paths_are_there_are_refused(also: dict[str, Any]) -> None:
+    error = refusal(stored({"image": [{"bytes": None, "path": f"{n}.jpg"} for n in range(2)], **also}))
+    assert "column 'image' has only the paths of files" in str(error)
+    some = stored({"image": [{"bytes": None, "path": "0.jpg"}, {"bytes": JPEG, "path": None}], **also})
+    assert len(samples(PARQUET, MemoryStore({"x.parquet": some}))) == 2
+
+
+@pytest.mark.parametrize("number", [float("inf"), float("-inf")])
+def test_infinite_numbers_in_json_are_refused(number: float) -> None:
+    nested = pa.array([[[number]], [[0.5]]], pa.list_(pa.list_(pa.float32())))
+    error = refusal(stored({"a": nested}))
+    assert "column 'a' cannot be read: an infinite number is within lists" in str(error)
+
+
 def test_lists_that_are_taken_as_json() -> None:
     store = MemoryStore(
         {"x.parquet": stored({"a": pa.array([[1, None], [], None], pa.list_(pa.int32())), "b": [1, 2, 3]})}

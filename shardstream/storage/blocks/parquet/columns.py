@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from shardstream.storage.blocks.parquet.encodings import wrong
 from shardstream.storage.blocks.parquet.pages import Get, Levels, Page, inflated, levels
 from shardstream.storage.blocks.parquet.values import BYTES, FIXED, LeafShape, byte_values, fixed_values
+from shardstream.storage.blocks.unsupported import UnsupportedError
 
 
 class OpenPage(NamedTuple):
@@ -139,15 +140,15 @@ def count_elements(one: OpenPage, leaf: LeafShape, dtype: np.dtype[Any]) -> int:
     """How many elements the lists of a page have; those of floats may be missing themselves.
 
     Raises:
-        DecodeError: One is missing, and no float.
+        UnsupportedError: One is missing, and no float.
     """
     there = one.levels.definition
     if not leaf.repetition or there is None:
         return one.there
     count = int((there >= leaf.element).sum())
     if count != one.there and dtype.kind != "f":
-        instead = "--format-option json=COLUMN takes the column as JSON"
-        raise wrong(f"an element of a list of integers is missing; {instead}")
+        hint = "take the column as JSON: --format-option json=COLUMN (format_options=), or --field NAME=COLUMN:json"
+        raise UnsupportedError("an element of a list of integers is missing", hint=hint)
     return count
 
 

@@ -10,11 +10,11 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from shardstream.errors import DecodeError
 from shardstream.extras import require
 from shardstream.storage.blocks.codecs import CODECS, LARGEST, inflate, inflated_into
 from shardstream.storage.blocks.parquet.encodings import hybrid, wrong
 from shardstream.storage.blocks.parquet.thrift import CutOff, Thrift
+from shardstream.storage.blocks.unsupported import UnsupportedError
 
 PLAIN, DICTIONARY_2, RLE, BIT_PACKED, DELTA, DELTA_LENGTH, DELTA_BYTES, DICTIONARY, SPLIT = 0, 2, 3, 4, 5, 6, 7, 8, 9
 """Encodings of values; dictionaries have two numbers."""
@@ -136,7 +136,8 @@ def _page(header: dict[int, Any], at: int, body: int) -> Page:
         if not _counts(*levels) or sum(levels) > min(size, stored):
             raise wrong("its levels are larger than it is")
     elif kind == _DATA and BIT_PACKED in (inner.get(3), inner.get(4)):
-        levels = (-1, -1)  # refused where they are needed: columns without levels are written with it, too
+        # Refused where they are needed: writers name this encoding for levels that a column does not have.
+        levels = -(inner.get(4) == BIT_PACKED), -(inner.get(3) == BIT_PACKED)
     return Page(
         at,
         body,
@@ -171,7 +172,7 @@ def inflated(page: Page, compression: str, stored: memoryview) -> memoryview:
         if len(stored) != page.size:
             raise wrong(f"it has {len(stored)} bytes, and announces {page.size}")
         return stored
-    if page.levels is None or page.levels[0] < 0 or not sum(page.levels):
+    if page.levels is None or sum(page.levels) <= 0:
         return _inflate(compression, stored, page.size)
     before = sum(page.levels)
     out = np.empty(page.size, np.uint8)
@@ -199,16 +200,19 @@ def levels(page: Page, body: memoryview, repetition: int, definition: int) -> Le
         definition: That of definition.
 
     Raises:
-        DecodeError: They are damaged, or of a kind that nobody writes any more.
+        UnsupportedError: They are packed in bits.
+        DecodeError: They are damaged.
     """
-    if page.levels is not None and page.levels[0] < 0:
-        if repetition or definition:
-            raise DecodeError("levels that are packed in bits are read by no one", hint="write the file again")
-        return Levels(None, None, 0)
+    packed = page.levels is not None and min(page.levels) < 0
     found: list[NDArray[Any] | None] = []
     at = 0
     for part, most in enumerate((repetition, definition)):
-        if page.levels is not None:
+        if packed and most and page.levels is not None and page.levels[part] < 0:
+            raise UnsupportedError(
+                "its levels have the deprecated encoding BIT_PACKED, which is not supported",
+                hint="write the file again",
+            )
+        if page.levels is not None and not packed:
             length = page.levels[part]
         elif most:
             if len(body) - at < _LENGTH.size:

@@ -5,7 +5,6 @@ A row is written behind its length; one that is not there is a length that no ro
 
 from __future__ import annotations
 
-import json
 from array import array
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
@@ -18,6 +17,7 @@ from shardstream.storage.blocks.parquet.columns import OpenPage, numbers, texts
 from shardstream.storage.blocks.parquet.encodings import wrong
 from shardstream.storage.blocks.parquet.pages import Get, Page
 from shardstream.storage.blocks.parquet.values import BYTES, FIXED, LeafShape
+from shardstream.storage.blocks.unsupported import json_bytes
 
 MISSING = (1 << 32) - 1
 """The length of a row that is not there."""
@@ -86,10 +86,11 @@ def rows(get: Get, node: RowNode, columns: Sequence[LeafColumn], form: str, most
         most: Bytes that all rows may have.
 
     Raises:
+        UnsupportedError: A number is infinite, which JSON has no word for.
         DecodeError: A page is damaged, leaves contradict each other, or there are more bytes.
         MissingExtraError: A package is not installed that it takes.
     """
-    write: Callable[[Any], bytes] = _msgpack if form == "msgpack" else _json
+    write: Callable[[Any], bytes] = _msgpack if form == "msgpack" else json_bytes
     cursors = [_Cursor(get, one, most) for one in columns]
     first, lengths, out, size = cursors[0], array("I"), [], 0
     try:
@@ -123,10 +124,6 @@ def row_places(data: memoryview, count: int) -> tuple[NDArray[np.bool_], NDArray
     if (int(ends[-1]) if count else 0) != len(data):
         raise wrong(f"{count} rows are not {len(data)} bytes")
     return has, ends - lengths, lengths
-
-
-def _json(value: Any) -> bytes:
-    return json.dumps(value, ensure_ascii=False, separators=(",", ":"), allow_nan=False).encode()
 
 
 def _msgpack(value: Any) -> bytes:
@@ -246,9 +243,9 @@ def decimal_text(unscaled: int, scale: int) -> str:
 
 
 def _floats(found: NDArray[Any], _: str) -> list[Any]:
-    """What is no number, or infinite, is nothing: JSON has no word for it."""
+    """Floats, and nothing for NaN: JSON has no word for it."""
     values: list[Any] = found.tolist()
-    for place in np.flatnonzero(~np.isfinite(found)).tolist():
+    for place in np.flatnonzero(np.isnan(found)).tolist():
         values[place] = None
     return values
 

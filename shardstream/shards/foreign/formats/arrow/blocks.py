@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 
 import xxhash
 
-from shardstream.errors import DecodeError
+from shardstream.errors import DecodeError, FormatError
 from shardstream.shards.foreign.formats.arrow.columns import TableField, is_file
 from shardstream.shards.foreign.formats.arrow.flatbuffers import Inconsistent
 from shardstream.shards.foreign.formats.arrow.messages import (
@@ -26,6 +26,7 @@ from shardstream.shards.foreign.rows import pieces
 from shardstream.storage.blocks import BlockList, ObjectBlocks
 from shardstream.storage.blocks.codecs import inflate_by_name
 from shardstream.storage.blocks.nested import NestedNode, NestedSetting, convert
+from shardstream.storage.blocks.unsupported import UnsupportedError
 
 
 def find_blocks(data: ObjectBytes, fields: Sequence[TableField]) -> FoundBlocks:
@@ -123,6 +124,9 @@ class _Blocks:
         setting = form.pack()
         try:
             made = convert(self._data.get(*span), setting, inflate_by_name)
+        except UnsupportedError as error:
+            what = f"column {'.'.join(field.source)!r}: {error.what}"
+            raise FormatError(what, url=self._data.url, field=field.name, hint=error.hint) from error
         except DecodeError as error:
             raise self._data.damaged(f"column {'.'.join(field.source)!r}: {error.what}", at) from error
         self._flush()

@@ -200,6 +200,11 @@ def all_fields(data: ObjectBytes, size: int) -> tuple[TableField, ...]:
     return _fields_of(Footer(data, size), (), ())
 
 
+def beside_of(footer: Footer) -> list[str]:
+    """Names of the fields that are the paths beside files."""
+    return [one.name for one in _fields_of(footer, (), ()) if one.beside]
+
+
 def _fields_of(footer: Footer, chosen: Sequence[str], whole: Sequence[str]) -> tuple[TableField, ...]:
     features = features_of(footer.metadata)
     columns = [with_lengths(arrow_field(one), features.get(one.name)) for one in footer.columns]

@@ -137,7 +137,7 @@ class Footer:
 
     Attributes:
         columns: The top of the schema.
-        groups: The row groups, in order.
+        groups: The row groups that have rows, in order.
         metadata: What else was written into it.
 
     Raises:
@@ -160,7 +160,8 @@ class Footer:
         schema = _Schema(found.get(2, []), data, self._begin)
         self.columns = schema.columns
         self._leaves = schema.leaves
-        self.groups = [self._group(one) for one in found.get(4, ())]
+        groups = (self._group(one) for one in found.get(4, ()))
+        self.groups = [one for one in groups if one.rows]  # of no rows, writers tell no places
         total = sum(one.rows for one in self.groups)
         if found.get(3) != total:
             raise self._wrong(f"its row groups have {total} rows, and {found.get(3)!r} are announced")

@@ -10,16 +10,25 @@ from shardstream.shards.foreign.contract import ForeignFormat, ForeignObject, Fo
 from shardstream.shards.foreign.formats.arrow.columns import NUMBERED, check_json
 from shardstream.shards.foreign.formats.arrow.format import npy_of_rows
 from shardstream.shards.foreign.formats.parquet.columns import ColumnValues, column_of, joined
-from shardstream.shards.foreign.formats.parquet.fields import ColumnField, PageBlock, all_fields, classes_in, fields_in
-from shardstream.shards.foreign.formats.parquet.footer import ENCRYPTED, MAGIC, Footer
+from shardstream.shards.foreign.formats.parquet.fields import (
+    ColumnField,
+    PageBlock,
+    all_fields,
+    beside_of,
+    classes_in,
+    fields_in,
+)
+from shardstream.shards.foreign.formats.parquet.footer import ENCRYPTED, MAGIC, Footer, Group
 from shardstream.shards.foreign.found_blocks import FoundBlocks
 from shardstream.shards.foreign.names import accompanies
 from shardstream.shards.foreign.object_bytes import FETCH_AGAIN, ObjectBytes
 from shardstream.shards.foreign.rows import PIECE, ScannedRows, numbered_keys, pieces
 from shardstream.storage.blocks import BlockList
 from shardstream.storage.blocks.parquet.pages import is_sound
+from shardstream.storage.blocks.unsupported import UnsupportedError
 
 SUFFIXES = (".parquet", ".pq", ".parq")
+_FEW = 64  # bytes of a row group for each of its rows, which no image has
 _HELD = 64 << 20  # bytes of blocks that are kept since they had to be made
 _TABLES = {"_delta_log/": "Delta Lake", "metadata/": "Iceberg"}
 
@@ -58,7 +67,7 @@ class Parquet(ForeignFormat):
         left = _HELD
         for group in footer.groups:
             try:
-                found = [block for one in fields for block in one.blocks(data, footer, group)]
+                found = [block for one in fields for block in _blocks_of(data, one, footer, group)]
             except DecodeError:
                 break  # `scan` says so, when it comes there
             for block in found:
@@ -79,6 +88,8 @@ class Parquet(ForeignFormat):
             for number, one in enumerate(fields):
                 try:
                     found, base = one.values(file, footer, group, data, base)
+                except UnsupportedError as error:
+                    raise _unsupported(data, one, error) from error
                 except DecodeError as error:
                     what = f"column {'.'.join(one.field.source)!r} of the rows from {row + rows} on: {error.what}"
                     raise data.damaged(what, 0) from error
@@ -103,6 +114,49 @@ class Parquet(ForeignFormat):
                     for page in footer.chunk(group, leaf).pages(data):
                         if not is_sound(page, data.get(page.body, page.stored)):
                             yield data.damaged(f"a page of column {one.name!r} is not that of its CRC-32", page.at)
+
+
+def _blocks_of(data: ObjectBytes, one: ColumnField, footer: Footer, group: Group) -> Iterator[PageBlock]:
+    try:
+        yield from one.blocks(data, footer, group)
+    except UnsupportedError as error:
+        raise _unsupported(data, one, error) from error
+
+
+def _unsupported(data: ObjectBytes, one: ColumnField, error: UnsupportedError) -> FormatError:
+    what = f"column {'.'.join(one.field.source)!r} cannot be read: {error.what}"
+    return FormatError(what, url=data.url, field=one.name, hint=error.hint)
+
+
+def _refuse_paths(data: ObjectBytes, footer: Footer, fields: Sequence[ColumnField], about: Mapping[str, Any]) -> None:
+    """Refuse images and the like of which only the paths are stored, by the first row group."""
+    beside = beside_of(footer)
+    if not footer.groups or not beside:
+        return
+    group = footer.groups[0]
+    known = {one.name: one for one in fields}
+    for path in fields_in(data, footer, {**about, "chosen": beside}):
+        told = known.get(path.name.removesuffix(".path"))
+        if told is None or path.field.how == "nothing" or _has_values(data, told, footer, group):
+            continue
+        if _has_values(data, path, footer, group):
+            what = f"column {path.field.source[0]!r} has only the paths of files, and not what is in them"
+            hint = "`shardstream pack` stores the files; or leave it out: --field NAME=COLUMN names those to take"
+            raise FormatError(what, url=data.url, field=told.name, hint=hint)
+
+
+def _has_values(data: ObjectBytes, one: ColumnField, footer: Footer, group: Group) -> bool:
+    """Whether a row of a row group has a value of bytes or text; a chunk that is large does."""
+    if one.field.how == "nothing":
+        return False
+    chunk = footer.chunk(group, one.node.first)
+    if chunk.end - chunk.begin > _FEW * (1 + group.rows):
+        return True
+    try:
+        found, _ = one.values(data, footer, group, data, data.size)
+    except DecodeError:
+        return True  # its scan says what is wrong
+    return bool(found.has.any())
 
 
 def _refuse_tables(listing: ObjectListing, others: set[str]) -> None:
@@ -130,6 +184,7 @@ def _told(data: ObjectBytes, about: Mapping[str, Any]) -> tuple[tuple[str, ...] 
             raise
         return None, ()
     check_json([one.field for one in fields], about.get("json", ()), data.url)
+    _refuse_paths(data, footer, fields, about)
     classes = classes_in(fields)
     beside = [one for one in all_fields(data, data.size) if one.beside]
     return classes, (NUMBERED.format(beside[0].name),) if beside else ()
