@@ -13,7 +13,7 @@ import pyarrow.parquet
 import pytest
 
 import shardstream as ss
-from shardstream.errors import UsageError
+from shardstream.errors import FormatError, UsageError
 
 from .test_tables import write
 
@@ -155,3 +155,29 @@ def test_text_that_is_declared_to_be_something_else(tmp_path: Path, key: str) ->
     ss.pack(path, tmp_path / "out", fields=fields, key=key, workers=0, shuffle=False)
     found = {name: plain(value) for name, value in ss.Reader(tmp_path / "out")[0].items() if name != "__key__"}
     assert found == {"v": ("uint16", [1, 2]), "a": ("int8", [1, 2]), "n": 7, "day": "2026-01-02", "x": ("float32", [5])}
+
+
+@pytest.mark.parametrize("kind", ["parquet", "arrow"])
+def test_tensors_of_arrow_keep_their_shape(tmp_path: Path, kind: str) -> None:
+    numbers = np.arange(12, dtype=np.float32).reshape(2, 2, 3)
+    table = pa.table({"x": pa.FixedShapeTensorArray.from_numpy_ndarray(numbers)})
+    path = write(table, tmp_path / f"rows.{kind}")
+    for url in (path, tmp_path / "out"):
+        if url != path:
+            ss.pack(path, url, workers=0, shuffle=False)
+        reader = ss.Reader(url)
+        assert str(reader.manifest.fields["x"]) == "array:float32:2,3"
+        assert np.array_equal([sample["x"] for sample in reader], numbers)
+    permuted = pa.FixedShapeTensorArray.from_numpy_ndarray(numbers.transpose(0, 2, 1))
+    with pytest.raises(FormatError, match=r"column 'x'.*permuted axes"):
+        ss.Reader(write(pa.table({"x": permuted}), tmp_path / f"permuted.{kind}"))
+
+
+@pytest.mark.parametrize("kind", ["parquet", "arrow"])
+def test_infinite_numbers_in_json_are_refused(tmp_path: Path, kind: str) -> None:
+    table = pa.table({"x": [[[float("inf")]], None], "n": [1, 2]})
+    path = write(table, tmp_path / f"rows.{kind}")
+    with pytest.raises(FormatError, match=r"column 'x'.*an infinite number is within lists"):
+        ss.Reader(path)
+    ss.pack(path, tmp_path / "out", fields={"n": "n"}, workers=0)
+    assert len(ss.Reader(tmp_path / "out")) == 2

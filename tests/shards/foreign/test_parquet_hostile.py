@@ -159,13 +159,6 @@ def test_images_of_which_only_paths_are_there_are_refused(also: dict[str, Any]) 
     assert len(samples(PARQUET, MemoryStore({"x.parquet": some}))) == 2
 
 
-@pytest.mark.parametrize("number", [float("inf"), float("-inf")])
-def test_infinite_numbers_in_json_are_refused(number: float) -> None:
-    nested = pa.array([[[number]], [[0.5]]], pa.list_(pa.list_(pa.float32())))
-    error = refusal(stored({"a": nested}))
-    assert "column 'a' cannot be read: an infinite number is within lists" in str(error)
-
-
 def test_lists_that_are_taken_as_json() -> None:
     store = MemoryStore(
         {"x.parquet": stored({"a": pa.array([[1, None], [], None], pa.list_(pa.int32())), "b": [1, 2, 3]})}

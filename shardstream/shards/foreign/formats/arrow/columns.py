@@ -7,6 +7,7 @@ shapes of arrays, and images.
 from __future__ import annotations
 
 import json
+import math
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -33,6 +34,8 @@ NUMBERED = (
     "samples are numbered: names beside values, such as {!r}, are those of files without their folders, and repeat"
 )
 """What a user should know of tables with files of Hugging Face's in them."""
+TENSOR = "arrow.fixed_shape_tensor"
+"""The name of the extension type of tensors of one shape."""
 METADATA = "huggingface"
 """The key of features in the metadata of a schema."""
 How: TypeAlias = Literal["bytes", "text", "number", "fixed", "values", "array", "converted", "nothing", "refused"]
@@ -222,6 +225,11 @@ def _names(feature: Mapping[str, Any]) -> tuple[str, ...] | None:
 def _array(column: ArrowField, feature: Mapping[str, Any], name: str, source: tuple[str, ...]) -> TableField | None:
     """Of lists of numbers that lie as an array does; ``None`` for others."""
     shape, leaf = _shape(column.type, feature)
+    if column.metadata.get("ARROW:extension:name") == TENSOR and leaf in NUMBERS and len(shape) == 1:
+        tensor = _tensor_shape(column)
+        if tensor is None or shape[0] not in (-1, math.prod(tensor)):
+            return _refused(_of(column, "nothing", "bytes", name, source), "its tensors have permuted axes")
+        shape = tensor
     if leaf not in NUMBERS or 0 in shape or any(size < 0 for size in shape[1:]):
         return None
     if any(one.endswith("_view") for one in _list_kinds(column.type)[1:]):
@@ -247,6 +255,17 @@ def _shape(kind: ArrowType, feature: Mapping[str, Any]) -> tuple[tuple[int, ...]
         said = [one if type(one) is int and one >= 0 else -1 for one in told]
         shape = [one if one >= 0 else other for one, other in zip(shape, said, strict=True)]
     return tuple(shape), kind.kind
+
+
+def _tensor_shape(column: ArrowField) -> tuple[int, ...] | None:
+    """The shape of the flat lists of Arrow's ``fixed_shape_tensor``; ``None`` if axes are permuted."""
+    try:
+        told = json.loads(column.metadata["ARROW:extension:metadata"])
+        shape, order = told["shape"], told.get("permutation")
+    except (KeyError, TypeError, ValueError, AttributeError, RecursionError):
+        return None
+    plain = isinstance(shape, list) and shape and all(type(size) is int and size > 0 for size in shape)
+    return tuple(shape) if plain and order in (None, [*range(len(shape))]) else None
 
 
 def _list_kinds(kind: ArrowType) -> list[str]:

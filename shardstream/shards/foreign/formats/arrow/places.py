@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Any, NamedTuple, Self
 
@@ -13,7 +14,7 @@ from shardstream.shards.foreign.formats.arrow.columns import TableField
 from shardstream.shards.foreign.formats.arrow.flatbuffers import Inconsistent
 from shardstream.shards.foreign.formats.arrow.messages import Batch, Node, is_views
 from shardstream.shards.foreign.formats.arrow.metadata import TableSchema
-from shardstream.shards.foreign.formats.arrow.schema import BINARIES, TEXTS
+from shardstream.shards.foreign.formats.arrow.schema import BINARIES, LISTS, TEXTS
 from shardstream.shards.foreign.object_bytes import ObjectBytes
 
 Places = NDArray[np.int64]
@@ -211,9 +212,11 @@ class BatchReader:
     def _elements(self, field: TableField, node: Node, has: NDArray[np.bool_]) -> Values:
         """Lists of numbers: the elements of a row lie one after another."""
         spans = self._inner(node, self.begin, self.end, has)
-        if field.shape[0] >= 0 and np.any(has & (spans.end - spans.begin != field.shape[0])):
-            raise self._refused(field, f"lists that should all have {field.shape[0]} elements are of other lengths")
-        for size in field.shape[1:]:
+        flat = node.children[0].type.kind not in LISTS  # as tensors are
+        first, *others = (math.prod(field.shape),) if flat else field.shape
+        if first >= 0 and np.any(has & (spans.end - spans.begin != first)):
+            raise self._refused(field, f"lists that should all have {first} elements are of other lengths")
+        for size in others:
             node = node.children[0]
             spans = self._flattened(field, node, spans, size)
         (leaf,) = node.children

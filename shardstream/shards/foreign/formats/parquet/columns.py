@@ -266,13 +266,13 @@ def read_lists(
     """
     pages = chunk.pages(data)
     check_encodings(pages, leaf)
-    dtype = element_dtype(one)
+    dtype, nested = element_dtype(one), leaf.repetition == len(one.shape)
     has, offsets, lengths = [np.zeros(0, np.bool_)], [np.zeros(0, np.int64)], [np.zeros(0, np.int64)]
     for part in parts_of_lists(data, chunk, leaf, dtype, pages):
         shown = base
         if not part.setting:
             shown = part.open[0].page.body + part.open[0].levels.begin
-        found = _rows_of(part.open, leaf, there, one.shape)
+        found = _rows_of(part.open, leaf, there, one.shape if nested else (math.prod(one.shape),))
         has.append(found.has)
         offsets.append((found.begins * dtype.itemsize + shown)[found.has])
         lengths.append((found.counts * dtype.itemsize)[found.has])

@@ -2,14 +2,25 @@
 
 from __future__ import annotations
 
+import base64
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
 from shardstream.errors import DecodeError
-from shardstream.shards.foreign.formats.arrow.columns import TableField, as_json, classes_of, features_of, fields_of
+from shardstream.shards.foreign.formats.arrow.columns import (
+    TENSOR,
+    TableField,
+    as_json,
+    classes_of,
+    features_of,
+    fields_of,
+)
+from shardstream.shards.foreign.formats.arrow.flatbuffers import Inconsistent
+from shardstream.shards.foreign.formats.arrow.metadata import TableSchema, UnknownKind, read_message
+from shardstream.shards.foreign.formats.arrow.schema import ArrowField
 from shardstream.shards.foreign.formats.parquet.columns import (
     ColumnValues,
     element_dtype,
@@ -37,6 +48,7 @@ from shardstream.storage.blocks.parquet.block import rows_setting
 from shardstream.storage.blocks.parquet.rows import MISSING, LeafColumn, row_places, rows
 
 _LEAVE_OUT = "leave it out: --field NAME=COLUMN (fields=) chooses others"
+_SCHEMA = "ARROW:schema"
 _LISTS = frozenset(("fixed", "values", "array"))
 
 
@@ -208,7 +220,19 @@ def beside_of(footer: Footer) -> list[str]:
 def _fields_of(footer: Footer, chosen: Sequence[str], whole: Sequence[str]) -> tuple[TableField, ...]:
     features = features_of(footer.metadata)
     columns = [with_lengths(arrow_field(one), features.get(one.name)) for one in footer.columns]
+    tensors = {one.name: one.metadata for one in _arrow_columns(footer) if TENSOR in one.metadata.values()}
+    columns = [replace(one, metadata=tensors.get(one.name, one.metadata)) for one in columns]
     return fields_of(columns, features, chosen=chosen, whole=whole)
+
+
+def _arrow_columns(footer: Footer) -> Sequence[ArrowField]:
+    """The columns of the Arrow schema that pyarrow writes beside that of Parquet; none where there is no such."""
+    try:
+        stored = base64.b64decode(footer.metadata[_SCHEMA])
+        content = read_message(stored[8:]).content
+    except (KeyError, ValueError, Inconsistent, UnknownKind):
+        return ()
+    return content.columns if isinstance(content, TableSchema) else ()
 
 
 def classes_in(fields: Sequence[ColumnField]) -> tuple[str, ...] | None:
