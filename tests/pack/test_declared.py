@@ -17,7 +17,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import shardstream as ss
-from shardstream.errors import FieldError, SourceError, UsageError
+from shardstream.errors import FieldError, FormatError, SourceError, UsageError
 from shardstream.pack.sources.declared import fitted, parse_type
 from shardstream.shards.fields import SCALAR_TYPES
 from shardstream.shards.scalars import to_scalar
@@ -435,7 +435,7 @@ def test_lists_of_tables_are_what_lists_of_python_are(
 
 def test_a_list_with_a_missing_element_is_refused_but_as_json(tmp_path: Path) -> None:
     path = table(tmp_path / "t.parquet", v=pa.array([[1, 2], [1, None], [3]], pa.list_(pa.int16())))
-    with pytest.raises(FieldError, match=r"'v'.*\n.*an element of a list of integers is missing; .*json"):
+    with pytest.raises(FormatError, match=r"'v' .*an element of a list of integers is missing.*\n.*COLUMN:json"):
         packed(tmp_path / "out", path, {"v": "v"}, key="line")
     found, rejects = packed(tmp_path / "out", path, {"v": "v:json"}, key="line")
     assert rejects == []

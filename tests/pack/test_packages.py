@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 import shardstream as ss
-from shardstream.errors import FormatError, SourceError
+from shardstream.errors import DataError, FormatError, SourceError
 from shardstream.pack.run import pack
 from shardstream.shards.foreign.packages.codecs import unknown_codec
 from shardstream.shards.foreign.packages.known import PACKAGES
@@ -122,6 +122,19 @@ def test_columns_of_lance_are_fields(tmp_path: Path) -> None:
     values, kinds = stored(tmp_path / "out")
     assert values["a/00000003"]["image"] == jpeg(3)
     assert kinds["embedding"] == "array:float32:4"
+
+
+@pytest.mark.skipif(find_spec("lance") is None, reason="pylance is not installed")
+def test_images_of_which_lance_has_only_paths_are_refused(tmp_path: Path) -> None:
+    import pyarrow as pa
+
+    kind = pa.struct([("bytes", pa.binary()), ("path", pa.string())])
+    table = pa.table({"image": pa.array([{"bytes": None, "path": "0.jpg"}, None], kind), "n": [0, 1]})
+    lance_of(tmp_path / "a.lance", table, 8)
+    with pytest.raises(DataError, match="column 'image' has only the paths of files"):
+        pack(tmp_path / "a.lance", tmp_path / "out", workers=0)
+    pack(tmp_path / "a.lance", tmp_path / "out", fields={"n": "n"}, workers=0)
+    assert len(read(tmp_path / "out")) == 2
 
 
 def test_records_are_samples(tmp_path: Path) -> None:

@@ -31,6 +31,9 @@ def answer(request: Any, ask: Callable[[Any], Any]) -> Iterator[Any]:
     for fragment in fragments:
         _check_inside(fragment)
     if request["do"] == "describe":
+        for name, kind in kinds.items():
+            if kind == "file":
+                _refuse_paths(name, found.to_table(columns=[name], limit=_ROWS).column(name).to_pylist())
         yield {
             "fields": [[name, None if kind in ("bytes", "file") else kind] for name, kind in kinds.items()],
             "samples": found.count_rows(),
@@ -42,6 +45,16 @@ def answer(request: Any, ask: Callable[[Any], Any]) -> Iterator[Any]:
     batches = fragment.to_batches(columns=list(kinds), batch_size=_ROWS)
     for batch in batches:
         yield [batch.num_rows, {name: _column(batch.column(name), kind) for name, kind in kinds.items()}]
+
+
+def _refuse_paths(name: str, files: Sequence[Any]) -> None:
+    """Refuse images and the like of which only the paths are stored, by the first rows."""
+    there = [one for one in files if one is not None]
+    if any(one["path"] for one in there) and not any(one["bytes"] for one in there):
+        raise RefusedError(
+            f"column {name!r} has only the paths of files, and not what is in them",
+            hint=f"write their contents into the column, or {_CHOOSE}",
+        )
 
 
 def _parts(fragments: Sequence[Any]) -> list[list[int]]:
