@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import glob
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -13,6 +12,7 @@ from shardstream.dataset.foreign.places import grouped, rooted
 from shardstream.dataset.foreign.spec import ForeignSpec
 from shardstream.dataset.opened import OpenedDataset
 from shardstream.errors import NotFoundError, UsageError
+from shardstream.shards.foreign.globs import local_matches
 from shardstream.shards.heads import MANIFEST_NAME
 from shardstream.storage import Location, PathOrUrl, Transport, locate
 from shardstream.storage.cache import Cache
@@ -204,7 +204,7 @@ def _refuse_glob(url: str) -> None:
 
 
 def _matching(pattern: str) -> list[str]:
-    there = sorted(glob.glob(pattern))
+    there = local_matches(pattern)
     found = [path for path in there if os.path.exists(os.path.join(path, MANIFEST_NAME))]
     found = found or [path for path in there if os.path.isfile(path)] or there  # folders of other libraries
     if not found:

@@ -17,8 +17,9 @@ from hypothesis import strategies as st
 from shardstream.errors import DuplicateKeyError, SourceError, StorageError, UsageError
 from shardstream.pack.run import pack
 from shardstream.pack.sources import File, Item, Reject, Source
-from shardstream.pack.sources.listings import Entry, glob_pattern, grouped, split_glob
+from shardstream.pack.sources.listings import Entry, grouped
 from shardstream.pack.sources.opening import open_source
+from shardstream.shards.foreign.globs import glob_pattern, split_glob
 from shardstream.shards.manifest import Manifest
 from shardstream.storage.base.location import Access
 

@@ -14,13 +14,15 @@ import xxhash
 from shardstream.dataset.foreign.journal import ObjectState
 from shardstream.dataset.foreign.scan import about_digest
 from shardstream.dataset.foreign.spec import ForeignSpec
-from shardstream.errors import FormatError, NotFoundError, UsageError
+from shardstream.errors import FormatError, NotFoundError
 from shardstream.progress import OnProgress, ignore
 from shardstream.shards.catalogue import Catalogue, Reading
 from shardstream.shards.foreign.contract import ObjectListing, Recognised
 from shardstream.shards.foreign.formats.registry import recognise
+from shardstream.shards.foreign.names import several_splits
 from shardstream.shards.foreign.packages.known import refuse_to_stream
 from shardstream.shards.foreign.rows import Loss
+from shardstream.shards.foreign.strays import find_stray
 from shardstream.shards.heads import MANIFEST_NAME, no_data_set, no_format
 from shardstream.storage import Store
 from shardstream.storage.base.store import ObjectMeta
@@ -119,7 +121,9 @@ def plan_of(listing: ObjectListing, spec: ForeignSpec, making: Making, found: Ca
     if chosen is None:
         chosen = found.reading.chosen if found is not None and source == found.reading.source else {}
     listing.chosen = dict(chosen)
-    refuse_to_stream(listing.url, (one.path for one in listing.objects), source)
+    # Zarr tells of itself by hidden files.
+    names = (one.path for one in listing.everything if find_stray(one.path.rpartition("/")[0]) is None)
+    refuse_to_stream(listing.url, names, source)
     if [one.path for one in listing.objects] == [MANIFEST_NAME]:  # which reads like a list of anything
         raise no_format(listing.url, ours=listing.store.url)
     answer = recognise(listing, source, options or {}, loose=making.loose)
@@ -131,7 +135,7 @@ def plan_of(listing: ObjectListing, spec: ForeignSpec, making: Making, found: Ca
     if not spec.names:
         _refuse_splits(listing.url, [one.path for one in recognised.objects])
     _refuse_names([one.path for one in recognised.objects], listing.store)
-    metas = {meta.path: meta for meta in listing.objects}
+    metas = {meta.path: meta for meta in listing.everything}
     known = Reading(format.name, options or {}, {}, checked=False)
     if found is not None and found.reading.source == format.name:
         known = replace(found.reading, options=known.options)
@@ -164,7 +168,7 @@ def _refuse_names(paths: Sequence[str], store: Store) -> None:
 
 
 def _refuse_splits(url: str, paths: Sequence[str]) -> None:
-    """Refuse to mix what is for training with what is for testing.
+    """Refuse to mix what is for training with what is for testing; SplitsError.
 
     Args:
         url: The root.
@@ -180,7 +184,4 @@ def _refuse_splits(url: str, paths: Sequence[str]) -> None:
         elif slash and (told := _SPLIT.match(rest.rpartition("/")[2])) is not None:
             found.setdefault(told[0].lower(), f"{path.rpartition('/')[0]}/{told[0]}*")
     if len(found) > 1:
-        places = " or ".join(f"{url}/{place}" for place in found.values())
-        raise UsageError(
-            f"there are several splits here: {', '.join(found)}", url=url, hint=f"open one of them: {places}"
-        )
+        raise several_splits(url, found)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import fnmatch
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -12,6 +11,8 @@ import xxhash
 from shardstream.errors import NotFoundError
 from shardstream.shards.catalogue import OURS
 from shardstream.shards.foreign.contract import ObjectListing
+from shardstream.shards.foreign.globs import Glob
+from shardstream.shards.foreign.strays import Strays
 from shardstream.storage import Store
 from shardstream.storage.base.store import ObjectMeta
 from shardstream.threads import each
@@ -79,11 +80,12 @@ def _named(store: Store, name: str) -> Sequence[ObjectMeta]:
             raise NotFoundError(
                 "there is no such file", url=store.locate(name), hint="write the name of a file that is there"
             ) from error
+    left_out = Strays()
+    pattern = Glob(name, left_out)
     prefix = name[: min(name.find(one) for one in GLOB if one in name)]
     depth = name.count("/")  # as everywhere else, a pattern stays in its folder
-    matching = [
-        one for one in store.list(prefix) if one.path.count("/") == depth and fnmatch.fnmatchcase(one.path, name)
-    ]
+    matching = [one for one in store.list(prefix) if one.path.count("/") == depth and pattern.matches(one.path)]
+    left_out.log(store.locate(name))
     if not matching:
         raise NotFoundError("no file matches", url=store.locate(name), hint="write a pattern of files that are there")
     return matching

@@ -84,7 +84,7 @@ def write_catalogue(
         url=plan.store.url,
     )
     if not catalogue.samples:
-        look = "name a place that holds some, or another format with source_format="
+        look = "name a place that holds some, or another format with source_format=; hidden files hold none"
         raise FormatError(
             f"{plan.reading.format.title}: there is no sample in any object",
             url=plan.store.url,

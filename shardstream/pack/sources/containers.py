@@ -12,7 +12,7 @@ from typing import NamedTuple
 from shardstream.braces import without_braces
 from shardstream.errors import NotFoundError, SourceError
 from shardstream.images.formats import BY_SUFFIX
-from shardstream.pack.sources.listings import FileListing, glob_pattern, split_glob
+from shardstream.pack.sources.listings import FileListing
 from shardstream.pack.sources.lists.columns import Wanted
 from shardstream.pack.sources.lists.tables import TABLES
 from shardstream.pack.sources.missing import instead_of
@@ -20,7 +20,9 @@ from shardstream.pack.sources.paths import scheme_of
 from shardstream.shards.catalogue import CATALOGUE_NAME
 from shardstream.shards.foreign.compressed import MAGIC_BYTES, compression_of
 from shardstream.shards.foreign.formats.jsonl.first_rows import is_rows_name, rows_names
+from shardstream.shards.foreign.globs import glob_pattern, split_glob
 from shardstream.shards.foreign.names import accompanies, common_folder, folder_of_data, tells_detection
+from shardstream.shards.foreign.strays import find_stray
 from shardstream.shards.heads import MANIFEST_NAME
 from shardstream.storage import Location, open_object, open_store
 from shardstream.storage.local.store import entries_of
@@ -158,7 +160,8 @@ def look_into(folder: Location) -> Look:
     if folder.local:
         return _look_into_local(folder.url)
     try:
-        found = [one.path for one in islice(open_store(folder).list(), _LOOKED_AT + 1)]
+        data = (one.path for one in open_store(folder).list() if find_stray(one.path) is None)
+        found = list(islice(data, _LOOKED_AT + 1))
     except NotFoundError:
         return Look((), whole=True)  # whoever lists it says so
     return Look(found[:_LOOKED_AT], whole=len(found) <= _LOOKED_AT)
@@ -171,15 +174,15 @@ def _look_into_local(root: str) -> Look:
         folder = folders.popleft()
         most = _OF_ONE if folder else _LOOKED_AT
         try:
-            found = list(islice(entries_of(os.path.join(root, folder)), most + 1))
+            entries = entries_of(os.path.join(root, folder))
+            found = list(islice((entry for entry in entries if find_stray(entry.name) is None), most + 1))
         except OSError:
             continue  # the same
         whole &= len(found) <= most
         for entry in found[:most]:
-            if not entry.name.startswith("."):
-                path = f"{folder}/{entry.name}" if folder else entry.name
-                inside = entry.is_dir(follow_symlinks=not folder)
-                (folders if inside else names).append(path)
+            path = f"{folder}/{entry.name}" if folder else entry.name
+            inside = entry.is_dir(follow_symlinks=not folder)
+            (folders if inside else names).append(path)
     return Look(names, whole and not folders)
 
 
@@ -190,7 +193,9 @@ def may_be_foreign(folder: Location, look: Look) -> bool:
         return False
     if any(store.exists(name) for name in _MARKS):
         return True
-    if _has_indexed_tokens(look.names) or any(map(tells_detection, look.names)) or rows_names(look.names, named=False):
+    if _has_indexed_tokens(look.names) or any(map(tells_detection, look.names)):
+        return True
+    if rows_names(_in_tables(look.names), named=False):
         return True
     if look.whole and _is_one_of_arrays(look.names):
         return True
@@ -217,11 +222,16 @@ def first_table(listing: FileListing, look: Callable[[], Look]) -> str | None:
         return None
     matches = glob_pattern(pattern or "**").fullmatch
     names = [name for name in look().names if pattern is None or matches(name)]
-    found = [name for name in names if is_container(name)]
+    found = [name for name in (names if pattern else _in_tables(names)) if is_container(name)]
     tables = found and all(name.lower().endswith(TABLES) for name in found)
     if not tables or len(found) <= _pictures(names) or open_store(listing.root).exists(MANIFEST_NAME):
         return None
     return min(found)
+
+
+def _in_tables(names: Sequence[str]) -> list[str]:
+    """Those that are data in a folder of Parquet or JSON Lines."""
+    return [name for name in names if find_stray(name, tables=True) is None]
 
 
 def may_be_rows(text: str, wanted: Wanted) -> bool:

@@ -1,8 +1,8 @@
 """Folders of class folders, as torchvision's ``ImageFolder`` reads them, flat folders, and files that match a pattern.
 
 Local, or below a URL. The label is the number of the class folder in sorting order; a flat folder is a data set without
-labels. Names that begin with a dot are left out, and so are files that lie beside class folders, with a note. Where
-there are images, other files are rejected: a stray text file is not a sample. A folder without any image is packed file
+labels. Names that are not data are left out, and so are files that lie beside class folders, with a note. Where there
+are images, other files are rejected: a stray text file is not a sample. A folder without any image is packed file
 by file, whatever they are. With ``group="stem"`` files that share the part of their name before its first dot are one
 sample, as in WebDataset.
 
@@ -41,6 +41,7 @@ from shardstream.pack.sources.lists.labels import Classes, LabelMode, not_listed
 from shardstream.pack.sources.lists.spool import Records, RecordSource, Spool
 from shardstream.pack.sources.paths import join
 from shardstream.shards.fields import FieldType
+from shardstream.shards.foreign.strays import Strays
 from shardstream.shards.heads import MANIFEST_NAME
 from shardstream.text import valid_unicode
 
@@ -182,13 +183,14 @@ class FolderSource(RecordSource[FileReader]):
         self.url = listing.url
         self.root = root if listing.root.local and listing.takes(MANIFEST_NAME) else None
         flat = listing.pattern is not None and labels != "name"
-        found = _Found(folders=set(listing.folders()))
+        found, strays = _Found(folders=set(listing.folders())), Strays()
         try:
-            self._list(listing, found, group, flat=flat)
+            self._list(listing.entries(strays), found, group, flat=flat)
             if found.containers > found.pictures:
                 raise holds_containers(root, found.shown, found.containers)
             self._records, images, names = self._choose(found, flat=flat)
             cls_files = found.cls_files and labels != "name"
+            self.notes = (*self.notes, *strays.notes)
         finally:
             found.inside.close()
             found.beside.close()
@@ -214,11 +216,11 @@ class FolderSource(RecordSource[FileReader]):
                 self._keys, len(self), named=self._path, url=self.url, hint=hint, number=key == "auto"
             )
 
-    def _list(self, listing: FileListing, found: _Found, group: Group, *, flat: bool) -> None:
+    def _list(self, listed: Iterator[Entry], found: _Found, group: Group, *, flat: bool) -> None:
         samples = (
-            grouped(listing.entries(), _stem)
+            grouped(listed, _stem)
             if group == "stem"
-            else ((os.path.splitext(entry.path)[0], [entry]) for entry in listing.entries())
+            else ((os.path.splitext(entry.path)[0], [entry]) for entry in listed)
         )
         for stem, entries in samples:
             inside = "/" in stem and not flat

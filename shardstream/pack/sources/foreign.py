@@ -36,7 +36,6 @@ from shardstream.pack.sources.foreign_items import (
     with_label,
 )
 from shardstream.pack.sources.keys import MODES
-from shardstream.pack.sources.listings import split_glob
 from shardstream.pack.sources.lists.columns import Wanted
 from shardstream.pack.sources.lists.labels import Classes, check_class_count
 from shardstream.pack.sources.missing import instead_of
@@ -46,6 +45,7 @@ from shardstream.progress import OnProgress, ignore
 from shardstream.shards.catalogue import Catalogue
 from shardstream.shards.fields import IMAGE, FieldType
 from shardstream.shards.foreign.formats.files.records import Broken, label_name
+from shardstream.shards.foreign.globs import split_glob
 from shardstream.shards.heads import is_no_data_set
 from shardstream.storage import Location, locate, open_store
 

@@ -1,24 +1,23 @@
-"""All files below a folder or URL, in the order of their paths as bytes; what is hidden is left out.
+"""All files below a folder or URL that are data by their names, in the order of their paths as bytes.
 
 The order is the same for a local folder and for a bucket that holds a copy of it.
 """
 
 from __future__ import annotations
 
-import fnmatch
 import os
-import re
 from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
 from shardstream.errors import NotFoundError, SourceError
 from shardstream.pack.sources.missing import instead_of
 from shardstream.pack.sources.paths import join
+from shardstream.shards.foreign.formats.files.names import is_media, suffix_of
+from shardstream.shards.foreign.globs import Glob, glob_pattern
+from shardstream.shards.foreign.strays import Strays, find_stray
 from shardstream.storage import Location, Store, open_store
 from shardstream.storage.base.sorting import SortedNames
 from shardstream.storage.local.store import entries_of
-
-_MAGIC = re.compile(r"[*?[]")
 
 
 class Entry(NamedTuple):
@@ -49,16 +48,27 @@ class FileListing(NamedTuple):
         """What it is, for messages."""
         return self.root.url if self.pattern is None else join(self.root.url, self.pattern)
 
-    def entries(self) -> Iterator[Entry]:
+    def entries(self, strays: Strays | None = None) -> Iterator[Entry]:
         """The files.
+
+        Args:
+            strays: Counts those that are not data by their names; see `find_stray`. Default: they are logged.
 
         Raises:
             SourceError: The folder is not there, or cannot be read.
             StorageError: The store cannot list them.
         """
-        matches = glob_pattern(self.pattern or "**").fullmatch
-        found = _walk(self.root.url, "") if self.root.local else _listed(open_store(self.root))
-        return (entry for entry in found if matches(entry.path))
+        counted = Strays() if strays is None else strays
+        if self.pattern is None:
+            yield from self._below(_StraysBelow(self.root, counted))
+        else:
+            pattern = Glob(self.pattern, counted)
+            yield from (entry for entry in self._below(lambda path: False) if pattern.matches(entry.path))
+        if strays is None:
+            counted.log(self.url)
+
+    def _below(self, stray: Callable[[str], bool]) -> Iterator[Entry]:
+        return _walk(self.root.url, "", stray) if self.root.local else _listed(open_store(self.root), stray)
 
     def takes(self, name: str) -> bool:
         """Whether a file of this name may be among them."""
@@ -68,66 +78,68 @@ class FileListing(NamedTuple):
         """The folders of a local folder, also empty ones."""
         if not self.root.local or self.pattern is not None:
             return []
-        return [name for name, inside in _scan(self.root.url) if inside]
+        stray = _StraysBelow(self.root, Strays())  # which are counted with the files
+        return [name for name, inside in _scan(self.root.url) if inside and not stray(f"{name}/")]
 
 
-def split_glob(text: str) -> tuple[str, str] | None:
-    """The folder before the first component of a path or URL that is a pattern, and the pattern; else ``None``.
+class _StraysBelow:
+    """Whether a path below a folder is not data; counts what is not.
 
-    >>> split_glob("s3://bucket/data/*/a*.jpg")
-    ('s3://bucket/data', '*/a*.jpg')
+    Args:
+        root: The folder.
+        strays: Counts it.
     """
-    start = text.find("://") + 3 if "://" in text else 0
-    found = _MAGIC.search(text, start)
-    if found is None:
-        return None
-    cut = text.rfind("/", start, found.start()) + 1
-    return (text[: max(cut - 1, 1)] if cut else "."), text[cut:]
+
+    def __init__(self, root: Location, strays: Strays) -> None:
+        self._root, self._strays = root, strays
+        self._classes: dict[str, bool] = {}  # folders at the top whose names begin with `_`
+
+    def __call__(self, path: str) -> bool:
+        stray = find_stray(path.rstrip("/"))
+        if stray is None and path.startswith("_") and "/" in path:
+            folder = path.partition("/")[0]
+            if folder not in self._classes:
+                self._classes[folder] = self._has_media(folder)
+            stray = None if self._classes[folder] else folder
+        if stray is not None:
+            self._strays.add(stray)
+        return stray is not None
+
+    def _has_media(self, folder: str) -> bool:
+        if self._root.local:
+            found = _walk(self._root.url, folder, lambda path: find_stray(path.rstrip("/")) is not None)
+            return any(is_media(suffix_of(entry.path)) for entry in found)
+        paths = (one.path for one in open_store(self._root).list(f"{folder}/"))
+        return any(is_media(suffix_of(path)) and find_stray(path) is None for path in paths)
 
 
-def glob_pattern(pattern: str) -> re.Pattern[str]:
-    """A shell's pattern: ``*`` and ``?`` stay inside of a folder, ``**`` goes through any number of them.
+def _walk(root: str, folder: str, stray: Callable[[str], bool]) -> Iterator[Entry]:
+    """Links to folders are followed in the root only: deeper ones may go round in circles.
 
-    >>> bool(glob_pattern("**/*.jpg").fullmatch("a/b/1.jpg")), bool(glob_pattern("*.jpg").fullmatch("a/1.jpg"))
-    (True, False)
+    Args:
+        root: The folder that is listed.
+        folder: One below it; empty for itself.
+        stray: Whether a path is left out, with all that is below it.
     """
-    found, at = "", 0
-    while at < len(pattern):
-        rest = pattern[at:]
-        one = re.match(r"\*\*/|\*\*$|\*|\?|\[!?\]?[^]/]*\]", rest)
-        text = one[0] if one else rest[0]
-        if text == "**/":
-            found += r"(?:[^/]+/)*"
-        elif text == "**":
-            found += r".*"
-        elif text.startswith("["):
-            found += f"(?!/){fnmatch.translate(text)[4:-3]}"
-        else:
-            found += {"*": "[^/]*", "?": "[^/]"}.get(text) or re.escape(text)
-        at += len(text)
-    return re.compile(found, re.DOTALL)
-
-
-def _walk(root: str, folder: str) -> Iterator[Entry]:
-    """Links to folders are followed in the root only: deeper ones may go round in circles."""
     found = _scan(os.path.join(root, folder), follow=not folder)
     with SortedNames() as names:
         names.add((os.fsencode(f"{name}/" if inside else name), 0) for name, inside in found)
         for encoded, _ in names:
             name = os.fsdecode(encoded)
             path = f"{folder}/{name}" if folder else name
+            if stray(path):
+                continue
             if name.endswith("/"):
-                yield from _walk(root, path[:-1])
+                yield from _walk(root, path[:-1], stray)
             else:
                 yield Entry(path, None)
 
 
 def _scan(folder: str, *, follow: bool = True) -> Iterator[tuple[str, bool]]:
-    """What is in a folder, hidden things left out: the name of each, and whether it is a folder."""
+    """What is in a folder: the name of each, and whether it is a folder."""
     try:
         for entry in entries_of(folder):
-            if not entry.name.startswith("."):
-                yield entry.name, entry.is_dir(follow_symlinks=follow)
+            yield entry.name, entry.is_dir(follow_symlinks=follow)
     except FileNotFoundError as error:
         raise SourceError("there is no such folder", url=folder, hint=instead_of(folder)) from error
     except OSError as error:
@@ -136,11 +148,11 @@ def _scan(folder: str, *, follow: bool = True) -> Iterator[tuple[str, bool]]:
         ) from error
 
 
-def _listed(store: Store) -> Iterator[Entry]:
+def _listed(store: Store, stray: Callable[[str], bool]) -> Iterator[Entry]:
     """Objects whose name ends with a slash are how some tools mark folders."""
     try:
         for path, size, _ in store.list():
-            if not path.endswith("/") and "//" not in path and "/." not in path and not path.startswith("."):
+            if not path.endswith("/") and "//" not in path and not stray(path):
                 yield Entry(path, size)
     except NotFoundError as error:
         raise SourceError(error.what, url=store.url, hint="write the URL of a folder that holds objects") from error

@@ -25,7 +25,7 @@ from shardstream.pack.sources.containers import (
 )
 from shardstream.pack.sources.folders import FolderSource, Group
 from shardstream.pack.sources.foreign import ForeignSource, SourceReading
-from shardstream.pack.sources.listings import FileListing, split_glob
+from shardstream.pack.sources.listings import FileListing
 from shardstream.pack.sources.lists.columns import Wanted
 from shardstream.pack.sources.lists.compressed import is_archive
 from shardstream.pack.sources.lists.labels import Classes, LabelMode
@@ -42,6 +42,7 @@ from shardstream.pack.sources.table_rows import TableRows, rows_of_table
 from shardstream.pack.sources.tars import TarSource, tar_paths
 from shardstream.shards.foreign.formats.files.lists import LIST_OF_MPDATASET
 from shardstream.shards.foreign.found_blocks import OR_PACK
+from shardstream.shards.foreign.globs import split_glob
 from shardstream.shards.heads import is_no_data_set
 from shardstream.storage import Location, locate, open_object
 from shardstream.storage.base.location import Access

@@ -29,6 +29,7 @@ from shardstream.shards.foreign.packages.known import (
     package_of,
 )
 from shardstream.shards.foreign.rows import image_type, numbered_keys, told_count, usable_field
+from shardstream.shards.foreign.strays import find_stray
 from shardstream.storage import Location
 from shardstream.text import valid_unicode
 
@@ -211,7 +212,7 @@ def _few_names(folder: str) -> list[str]:
 
 def _record_files(folder: str) -> list[str]:
     """The files of ArrayRecord in a folder, in order; all others only accompany them."""
-    names = sorted(name for name in os.listdir(folder) if not name.startswith("."))
+    names = sorted(name for name in os.listdir(folder) if find_stray(name) is None)
     others = [name for name in names if not is_record_file(name) and not accompanies(name)]
     if others:
         raise SourceError(

@@ -26,7 +26,9 @@ from shardstream.pack.sources.base import LABEL, Item, Reject, SourcePart, Strea
 from shardstream.pack.sources.keys import check_mode
 from shardstream.pack.sources.lists.labels import Classes, not_listed
 from shardstream.pack.sources.missing import instead_of
+from shardstream.shards.foreign.globs import local_matches
 from shardstream.shards.foreign.rows import told_count
+from shardstream.shards.foreign.strays import Strays, find_stray
 from shardstream.storage import Location, open_object, open_store
 from shardstream.storage.base.ranged import RangedFile
 from shardstream.text import valid_unicode
@@ -62,9 +64,11 @@ class TarStream(SourcePart):
                 io.BufferedReader(RangedFile(self.size, partial(store.get, name)), _BLOCK) as file,
                 tarfile.open(fileobj=file, mode="r|*") as archive,
             ):
-                for item in _samples(archive, name):
+                strays = Strays()
+                for item in _samples(archive, name, strays):
                     number = item.line
                     yield self._labelled(item)
+                strays.log(store.locate(name))
         except (tarfile.TarError, EOFError, OSError, ValueError, zlib.error, lzma.LZMAError) as error:
             if isinstance(error, ShardStreamError):
                 raise
@@ -82,12 +86,17 @@ class TarStream(SourcePart):
         return item._replace(values={**item.values, LABEL: number})
 
 
-def _samples(archive: tarfile.TarFile, name: str) -> Iterator[Item | Reject]:
-    """Samples in order; the last one of a file that breaks off is left out."""
+def _samples(archive: tarfile.TarFile, name: str, strays: Strays) -> Iterator[Item | Reject]:
+    """Samples in order, and a count of what is not data; the last one of a file that breaks off is left out."""
     number = 0
     key, values = "", dict[str, Any]()
     for member in archive:
-        if member.isdir() or member.name.split("/")[0].startswith(_OWN):
+        if member.isdir():
+            continue
+        if (stray := find_stray(member.name)) is not None:
+            strays.add(stray)
+            continue
+        if member.name.split("/")[0].startswith(_OWN):
             continue
         stem, extension = _split(member.name)
         if key != stem and values:
@@ -185,5 +194,5 @@ def tar_paths(source: str) -> list[str]:
         if "://" in path or not glob.has_magic(path) or os.path.exists(path):
             found.append(path)
         else:
-            found += sorted(glob.glob(path))
+            found += local_matches(path)
     return found

@@ -7,7 +7,7 @@ object. Rows are written down as one of our indexes (``shards/catalogue.py``), a
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, ClassVar, TypeAlias
@@ -16,6 +16,7 @@ from shardstream.errors import FormatError
 from shardstream.shards.foreign.found_blocks import FoundBlocks
 from shardstream.shards.foreign.object_bytes import ObjectBytes
 from shardstream.shards.foreign.rows import ScannedRows
+from shardstream.shards.foreign.strays import Strays, find_stray
 from shardstream.storage import Store
 from shardstream.storage.base.store import ObjectMeta
 from shardstream.storage.blocks import BlockStore
@@ -67,8 +68,14 @@ class ObjectListing:
         store: The root.
         objects: In order of path.
         url: What messages call it; default: the root.
-        named: Whether a user named them, or a glob of them.
+        named: Whether a user named them, or a glob of them: then all of them are data.
         chosen: The fields that a user wants, as ``{"NAME": "COLUMN[:TYPE]"}``; empty for all.
+        tables: Whether it is listed for a format of tables, see `find_stray`.
+
+    Attributes:
+        everything: All objects. A format finds its own descriptions, and what a list names, by their names among them.
+        objects: Those that are data by their names.
+        strays: Counts the others.
     """
 
     def __init__(
@@ -79,13 +86,38 @@ class ObjectListing:
         *,
         named: bool = False,
         chosen: Mapping[str, str] | None = None,
+        tables: bool = False,
     ) -> None:
         self.store = store
         self.named = named
         self.chosen = dict(chosen or {})
-        self.objects = tuple(objects)
         self.url = store.url if url is None else url
-        self._sizes = {one.path: one.size for one in self.objects}
+        self._take(objects, tables=tables)
+
+    def _take(self, objects: Iterable[ObjectMeta], *, tables: bool = False) -> None:
+        self.everything = tuple(objects)
+        self.objects = self.everything
+        self.strays = Strays()
+        self._sizes = {one.path: one.size for one in self.everything}
+        if not self.named:
+            self.leave_out(lambda path: find_stray(path, tables=tables))
+
+    def leave_out(self, stray: Callable[[str], str | None]) -> None:
+        """Take these out of the objects, and count them: ``stray`` gives what of a path is not data, or ``None``."""
+        kept = []
+        for one in self.objects:
+            if (found := stray(one.path)) is None:
+                kept.append(one)
+            else:
+                self.strays.add(found)
+        self.objects = tuple(kept)
+        vars(self).pop("_lower_names", None)
+
+    def for_tables(self) -> ObjectListing:
+        """The same as a format of tables sees it."""
+        if self.named:
+            return self
+        return ObjectListing(self.store, self.everything, self.url, chosen=self.chosen, tables=True)
 
     def __contains__(self, path: str) -> bool:
         return path in self._sizes
@@ -96,22 +128,17 @@ class ObjectListing:
 
     def widen(self) -> None:
         """Take in all objects below the root, where a user named one that says which belong together."""
-        self.objects = tuple(self.store.list())
-        self._sizes = {one.path: one.size for one in self.objects}
-        vars(self).pop("_visible", None)
+        self.named = False
+        self._take(self.store.list())
 
     def ending(self, *suffixes: str) -> list[ObjectMeta]:
-        """The objects whose names end with one of these, in any case; hidden files (``.x``, ``._x``) are left out."""
-        return [one for name, one in self._visible if name.endswith(suffixes)]
+        """The objects whose names end with one of these, in any case."""
+        return [one for name, one in self._lower_names if name.endswith(suffixes)]
 
     @cached_property
-    def _visible(self) -> list[tuple[str, ObjectMeta]]:
-        """The objects that are not hidden, with their names in lower case: every format asks for some."""
-        return [
-            (one.path.lower(), one)
-            for one in self.objects
-            if not (one.path.startswith(".") or ("/." in one.path and one.path.rpartition("/")[2].startswith(".")))
-        ]
+    def _lower_names(self) -> list[tuple[str, ObjectMeta]]:
+        """The objects with their names in lower case: every format asks for some."""
+        return [(one.path.lower(), one) for one in self.objects]
 
     def start(self, path: str, length: int) -> bytes:
         """The first bytes of an object, fewer where it is shorter."""
@@ -146,6 +173,7 @@ class ForeignFormat(ABC):
         loose: Whether values are objects of their own, whose names the columns have: an object that is scanned is a
             list of them then, or stands for a run of them.
         fallback: Whether it is asked only where no other format takes a listing.
+        tables: Whether it is one of tables, in whose directories names that begin with ``_`` are not data.
         chooses: Whether `scan` gives the fields of `ObjectListing.chosen` under their new names, as `recognise` wrote
             them into what is known of each object. Else all fields are given, or at least those that are chosen, under
             their own names.
@@ -163,6 +191,7 @@ class ForeignFormat(ABC):
     forms: ClassVar[Mapping[str, Form]] = {}
     loose: ClassVar[bool] = False
     fallback: ClassVar[bool] = False
+    tables: ClassVar[bool] = False
     chooses: ClassVar[bool] = False
     unites: ClassVar[str] = ""
     empty: ClassVar[str] = ""

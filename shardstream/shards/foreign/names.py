@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from types import MappingProxyType
+
+from shardstream.errors import UsageError
 
 _TRAIN = {"train", "training"}
 _HELD_OUT = {"val", "valid", "validation", "dev", "test", "testing"}
-_BESIDE = re.compile(r"(^|/)(\.|[^/.]+$)|\.(txt|md|html|pdf|json|csv|tsv|ya?ml|md5|sha1|sha256)$", re.IGNORECASE)
+_BESIDE = re.compile(r"(^|/)[^/.]+$|\.(txt|md|html|pdf|json|csv|tsv|ya?ml|md5|sha1|sha256)$", re.IGNORECASE)
 
 _DETECTION = re.compile(
     r"(^|/)annotations/[^/]+\.json$|\.coco\.json$|^[^/]+\.json$|^[^/]+\.ya?ml$|(^|/)labels/([^/]+/)?[^/]+\.txt$",
@@ -26,11 +29,38 @@ def splits(names: Iterable[str]) -> list[str]:
     return found if several else []
 
 
-def accompanies(path: str) -> bool:
-    """Whether an object may lie beside containers without being data: hidden files, text, lists and checksums.
+class SplitsError(UsageError):
+    """Several splits are in one place, and nobody said which is meant.
 
-    >>> accompanies("README.md"), accompanies("images/.cache"), accompanies("LICENSE"), accompanies("1.jpg")
-    (True, True, True, False)
+    Attributes:
+        places: Where each of them is, by its name: relative to the place, perhaps with a wildcard.
+    """
+
+    places: Mapping[str, str] = MappingProxyType({})
+
+
+def several_splits(url: str, places: Mapping[str, str]) -> SplitsError:
+    """The error for a place with several splits: where each is by its name, see `SplitsError`."""
+    error = SplitsError(
+        f"there are several splits here: {', '.join(places)}",
+        url=url,
+        hint=f"open one of them: {' or '.join(f'{url}/{place}' for place in places.values())}",
+    )
+    error.places = dict(places)
+    return error
+
+
+def refuse_splits(url: str, folders: Iterable[str]) -> None:
+    """Refuse class folders that are splits, by their names; SplitsError."""
+    if several := splits(folders):
+        raise several_splits(url, {name: name for name in several})
+
+
+def accompanies(path: str) -> bool:
+    """Whether an object may lie beside containers without being data: text, lists and checksums.
+
+    >>> accompanies("README.md"), accompanies("LICENSE"), accompanies("1.jpg")
+    (True, True, False)
     """
     return _BESIDE.search(path) is not None
 

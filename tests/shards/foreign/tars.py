@@ -112,8 +112,7 @@ def theirs(tar: bytes) -> Samples:
     """The samples of webdataset, with keys and fields as they are called here; ValueError as it raises it."""
 
     def wanted(name: str) -> bool:
-        base = name.rpartition("/")[2]
-        return not base.startswith("._") and base != ".DS_Store"
+        return not any(part[:1] == "." and part not in (".", "..") for part in name.split("/"))
 
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ResourceWarning)

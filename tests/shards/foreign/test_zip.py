@@ -179,7 +179,7 @@ def test_what_is_no_data_is_skipped():
             }
         )
     )
-    assert [key for key, _ in found] == ["a/1", "a/.hidden/2"]
+    assert [key for key, _ in found] == ["a/1"]
 
 
 def test_deflated_members_are_read_inflated(tmp_path):

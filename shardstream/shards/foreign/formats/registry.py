@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 
 from shardstream.errors import FormatError, UsageError, did_you_mean
 from shardstream.shards.foreign.contract import ForeignFormat, Form, ObjectListing, Recognised
@@ -132,5 +133,8 @@ def _ask(
     format: ForeignFormat, listing: ObjectListing, options: Mapping[str, str], *, named: bool
 ) -> Recognised | None:
     chosen = options if named else {option: options[option] for option in format.options if option in options}
-    found = format.recognise(listing, chosen)
-    return found if found is not None and found.objects else None
+    seen = listing.for_tables() if format.tables else listing
+    found = format.recognise(seen, chosen)
+    if found is None or not found.objects:
+        return None
+    return replace(found, notes=(*found.notes, *seen.strays.notes))

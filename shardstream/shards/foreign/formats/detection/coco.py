@@ -76,7 +76,7 @@ def _annotations(listing: ObjectListing, options: Mapping[str, str]) -> ObjectMe
         path = _given(listing.store, given)
         if path not in listing:
             raise UsageError(f"annotations={given!r}: there is no such file", url=listing.url)
-        return next(one for one in listing.objects if one.path == path)
+        return next(one for one in listing.everything if one.path == path)
     asked = [one for one in listing.ending(".json") if listing.named or tells_detection(one.path)]
     if not asked or len(asked) > _MOST_FILES or (listing.named and len(asked) < len(listing.objects)):
         return None

@@ -12,6 +12,7 @@ from shardstream.errors import FormatError, UsageError, did_you_mean
 from shardstream.shards.foreign.contract import ObjectListing
 from shardstream.shards.foreign.formats.files.names import below, is_picture, suffix_of
 from shardstream.shards.foreign.names import splits
+from shardstream.shards.foreign.strays import find_stray
 from shardstream.shards.foreign.yaml_files import LARGEST, read_yaml
 from shardstream.storage.base.store import ObjectMeta
 from shardstream.text import in_one_line, valid_unicode
@@ -145,10 +146,10 @@ class _Described:
     said: Mapping[str, Any]
 
     def __post_init__(self) -> None:
-        self.files = {one.path: one for one in self.listing.objects}
+        self.files = {one.path: one for one in self.listing.everything}
         self.root = self.listing.store.url.rstrip("/")
         self.folder = self.path.rpartition("/")[0]
-        self.pictures = [one for one in self.listing.objects if is_picture(suffix_of(one.path))]
+        self.pictures = [one for one in self.listing.everything if is_picture(suffix_of(one.path))]
 
     def found(self, options: Mapping[str, str]) -> FoundSet:
         """Its pictures, of one split."""
@@ -216,7 +217,8 @@ class _Described:
         if place in self.files and suffix_of(place) == "txt":
             return self._of_list(place)
         prefix = f"{place}/" if place else ""
-        return _in_order([one for one in self.pictures if one.path.startswith(prefix)])
+        below = [one for one in self.pictures if one.path.startswith(prefix)]
+        return _in_order([one for one in below if find_stray(one.path[len(prefix) :]) is None])
 
     def _of_list(self, path: str) -> Sequence[ObjectMeta]:
         out = []

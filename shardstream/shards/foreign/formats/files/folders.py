@@ -9,13 +9,14 @@ from typing import Any
 
 import numpy as np
 
-from shardstream.errors import FormatError, UsageError
+from shardstream.errors import FormatError
 from shardstream.shards.fields import FieldType
 from shardstream.shards.foreign.choosing import choose
 from shardstream.shards.foreign.contract import ForeignObject, ObjectListing, Recognised
-from shardstream.shards.foreign.formats.files.names import file_column, is_picture, key_of, kind_of, suffix_of
-from shardstream.shards.foreign.names import splits
+from shardstream.shards.foreign.formats.files.names import file_column, is_media, is_picture, key_of, kind_of, suffix_of
+from shardstream.shards.foreign.names import refuse_splits
 from shardstream.shards.foreign.rows import PIECE, ScannedRows
+from shardstream.shards.foreign.strays import find_stray
 from shardstream.shards.index import Column
 from shardstream.storage.base.store import ObjectMeta
 from shardstream.text import in_one_line, valid_unicode
@@ -37,7 +38,9 @@ def recognised(listing: ObjectListing) -> Recognised | None:
         FormatError: A class folder is a link.
         UsageError: There are several splits.
     """
-    shown = [one for one in listing.objects if not _hidden(one.path)]
+    if not listing.named:
+        _leave_out_folders(listing)
+    shown = [one for one in listing.objects if not one.path.endswith("/")]
     if any(suffix_of(one.path) in _CONTAINERS or ".tfrecord" in one.path for one in shown):
         return None
     flat = listing.named
@@ -46,12 +49,7 @@ def recognised(listing: ObjectListing) -> Recognised | None:
         return None
     if not flat:
         folders |= _empty_folders(listing)
-    several = splits(folders)
-    if several:
-        places = " or ".join(f"{listing.url}/{name}" for name in several)
-        raise UsageError(
-            f"there are several splits here: {', '.join(several)}", url=listing.url, hint=f"open one of them: {places}"
-        )
+    refuse_splits(listing.url, folders)
     taken, left = list[ObjectMeta](), list[str]()
     for one in shown:
         if is_picture(suffix_of(one.path)) and (not folders or "/" in one.path):
@@ -73,8 +71,13 @@ def recognised(listing: ObjectListing) -> Recognised | None:
     return Recognised(tuple(objects), tuple(classes) or None, _notes(taken, left, folders))
 
 
-def _hidden(path: str) -> bool:
-    return path.startswith(".") or "/." in path or path.endswith("/")
+def _leave_out_folders(listing: ObjectListing) -> None:
+    """Leave out class folders ``_name`` without an image, audio or video file."""
+    inside = [(one.path.partition("/")[0], one.path) for one in listing.objects if one.path.startswith("_")]
+    classes = {folder for folder, path in inside if folder != path and is_media(suffix_of(path))}
+    dropped = {folder for folder, path in inside if folder != path} - classes
+    if dropped:
+        listing.leave_out(lambda path: folder if (folder := path.partition("/")[0]) in dropped else None)
 
 
 def _empty_folders(listing: ObjectListing) -> set[str]:
@@ -89,7 +92,7 @@ def _empty_folders(listing: ObjectListing) -> set[str]:
         return found
     with os.scandir(root) as entries:
         for entry in entries:
-            if not entry.name.startswith(".") and entry.is_dir():
+            if not entry.name.startswith("_") and find_stray(entry.name) is None and entry.is_dir():
                 if entry.is_symlink():
                     raise FormatError(
                         f"the class folder {in_one_line(entry.name)} is a link, and these are not followed",

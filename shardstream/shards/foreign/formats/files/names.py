@@ -19,6 +19,7 @@ _OTHERS = frozenset((
     *("gif", "bmp", "tif", "tiff", "avif", "jp2", "j2k", "j2c", "jpx", "tga"),
     *("ppm", "pgm", "pbm", "pnm", "ico", "heic", "heif"),
 ))  # fmt: skip
+_AUDIO_AND_VIDEO = frozenset(("wav", "mp3", "flac", "ogg", "opus", "m4a", "mp4", "mkv", "webm", "avi", "mov"))
 _TEXT = "txt"
 
 
@@ -37,6 +38,11 @@ def suffix_of(path: str) -> str:
 def is_picture(suffix: str) -> bool:
     """Whether files of a suffix are pictures."""
     return suffix in _OTHERS or type_of_extension(suffix).is_image
+
+
+def is_media(suffix: str) -> bool:
+    """Whether files of a suffix are images, audio or video."""
+    return is_picture(suffix) or suffix in _AUDIO_AND_VIDEO
 
 
 def kind_of(suffixes: Collection[str], *, url: str) -> Kind:

@@ -13,7 +13,7 @@ from shardstream.shards.fields import type_of_extension
 from shardstream.shards.foreign.compressed import plain_start
 from shardstream.shards.foreign.contract import ObjectListing
 from shardstream.shards.foreign.formats.files.columns import PATH_NAMES
-from shardstream.shards.foreign.formats.files.names import is_picture, suffix_of
+from shardstream.shards.foreign.formats.files.names import is_media, is_picture, suffix_of
 from shardstream.storage.base.store import ObjectMeta
 
 Row: TypeAlias = Mapping[str, Any]
@@ -29,7 +29,6 @@ _START = 1 << 20  # bytes that are looked at
 _MOST = 100
 _LONGEST_NAME = 1024  # letters of what may name a file
 _URL_NAMES = frozenset(("url", "image_url"))  # which mostly tell where text comes from
-_SOUND = frozenset(("wav", "mp3", "flac", "ogg", "opus", "m4a", "mp4", "mkv", "webm", "avi", "mov"))
 
 
 def is_rows_name(name: str) -> bool:
@@ -134,5 +133,5 @@ def _may_name_file(column: str, value: object) -> bool:
         return False
     suffix = suffix_of(value.partition("?")[0])
     if column.lower() in PATH_NAMES:
-        return is_picture(suffix) or suffix in _SOUND or (bool(suffix) and str(type_of_extension(suffix)) != "bytes")
+        return is_media(suffix) or (bool(suffix) and str(type_of_extension(suffix)) != "bytes")
     return is_picture(suffix) and (column.lower() in _URL_NAMES or not ("://" in value or " " in value))

@@ -25,6 +25,7 @@ class JsonLines(ForeignFormat):
 
     name: ClassVar[str] = "jsonl"
     title: ClassVar[str] = "JSON lines"
+    tables: ClassVar[bool] = True
     options: ClassVar[Mapping[str, str]] = {
         "json": "names of columns, with commas between them, that stay JSON whatever they hold",
         "float": "names of columns whose numbers are float64 though all of a file may be integers",

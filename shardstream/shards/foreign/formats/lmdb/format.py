@@ -155,7 +155,7 @@ class _Layout:
 
 def _is_database(listing: ObjectListing, path: str, *, alone: bool) -> bool:
     base = path.rpartition("/")[2].lower()
-    named = base.endswith(_ENDINGS) and not base.startswith((".", "lock."))
+    named = base.endswith(_ENDINGS) and not base.startswith("lock.")
     if not named and not alone:
         return False
     start = listing.start(path, 20)

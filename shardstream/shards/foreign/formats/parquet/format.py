@@ -38,6 +38,7 @@ class Parquet(ForeignFormat):
 
     name: ClassVar[str] = "parquet"
     title: ClassVar[str] = "Parquet"
+    tables: ClassVar[bool] = True
     options: ClassVar[Mapping[str, str]] = {
         "json": "columns to take as JSON, with commas between: structs, and lists of numbers of which some are missing"
     }
@@ -46,11 +47,11 @@ class Parquet(ForeignFormat):
     def recognise(self, listing: ObjectListing, options: Mapping[str, str]) -> Recognised | None:
         found = listing.ending(*SUFFIXES)
         others = {one.path for one in listing.objects} - {one.path for one in found}
-        if not found or not all(accompanies(path) or path.rpartition("/")[2].startswith("_") for path in others):
+        if not found or not all(map(accompanies, others)):
             return None
         if listing.start(found[0].path, len(MAGIC)) not in (MAGIC, ENCRYPTED):
             return None
-        _refuse_tables(listing, others)
+        _refuse_tables(listing)
         chosen = sorted({text.partition(":")[0] for text in listing.chosen.values()})
         names = [one.strip() for one in options.get("json", "").split(",") if one.strip()]
         about: dict[str, Any] = {"chosen": chosen} | ({"json": names} if names else {})
@@ -159,9 +160,9 @@ def _has_values(data: ObjectBytes, one: ColumnField, footer: Footer, group: Grou
     return bool(found.has.any())
 
 
-def _refuse_tables(listing: ObjectListing, others: set[str]) -> None:
+def _refuse_tables(listing: ObjectListing) -> None:
     """Refuse tables of which not every file counts; FormatError."""
-    for path in others:
+    for path in (one.path for one in listing.everything):
         for folder, name in _TABLES.items():
             if path.startswith(folder) and path.endswith(".json"):
                 what = f"this is a table of {name}, of which some files may count no more"

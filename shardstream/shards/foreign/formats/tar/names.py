@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from itertools import islice
 
 from shardstream.braces import without_braces
 from shardstream.errors import FormatError
@@ -12,6 +11,7 @@ from shardstream.shards.foreign.compressed import MAGIC_BYTES, compression_of
 from shardstream.shards.foreign.contract import ObjectListing
 from shardstream.shards.foreign.formats.tar.headers import TarDamage, TarMembers
 from shardstream.shards.foreign.object_bytes import ObjectBytes
+from shardstream.shards.foreign.strays import find_stray
 from shardstream.shards.foreign.yaml_files import read_yaml
 from shardstream.storage.base.store import ObjectMeta
 from shardstream.text import in_one_line
@@ -89,7 +89,8 @@ def _is_nested(listing: ObjectListing, one: ObjectMeta) -> bool:
 def holds_tars(data: ObjectBytes) -> bool:
     """Whether the first member is a tar file."""
     try:
-        return any(member.name.lower().endswith(TAR) for member in islice(TarMembers(data), 1))
+        first = next((one for one in TarMembers(data) if find_stray(one.name) is None), None)
+        return first is not None and first.name.lower().endswith(TAR)
     except (FormatError, TarDamage):
         return False  # the scan says what is wrong with it
 
@@ -132,7 +133,7 @@ def energon_notes(listing: ObjectListing) -> tuple[str, ...]:
         StorageError: It cannot be read.
     """
     notes = []
-    for path in (one.path for one in listing.objects if f"/{one.path}".endswith(f"/{_ENERGON}")):
+    for path in (one.path for one in listing.everything if f"/{one.path}".endswith(f"/{_ENERGON}")):
         text = listing.read(path).decode("utf-8", "replace")
         for key, value in _NAMES_CODE.findall(text):
             if key == "__module__" and _ENERGON_ITSELF.fullmatch(value):

@@ -11,6 +11,7 @@ from shardstream.errors import FormatError
 from shardstream.shards.foreign.formats.tar.headers import TarDamage, TarMember, TarMembers, shown
 from shardstream.shards.foreign.object_bytes import ObjectBytes
 from shardstream.shards.foreign.rows import usable_key
+from shardstream.shards.foreign.strays import Strays, find_stray
 
 MOST_FIELDS = 512
 """Different extensions in a tar; more of them are names whose first dot does not end a key."""
@@ -53,15 +54,10 @@ def split_name(name: str) -> tuple[str, str] | None:
         return None
     if name.startswith("__") and _META.match(name):
         return None
-    if dot == base and (name.startswith("._", base) or name.endswith("/.DS_Store")):  # of macOS, in every folder
+    if dot == base:
         return None
-    if dot == base or "\n" in name:
-        # Where the last part begins with a dot, webdataset looks for the first dot of the folder, and the last part,
-        # together; folders above a line feed do not end for it.
-        line = name.find("\n")
-        begin = name.rfind("/", 0, line if line >= 0 else len(name)) + 1
-        if name.find(".", begin) == begin:
-            begin = name.rfind("/", 0, max(begin - 1, 0)) + 1
+    if "\n" in name:  # folders above a line feed do not end for webdataset
+        begin = name.rfind("/", 0, name.find("\n")) + 1
         dot = name.find(".", begin)
         if dot <= begin or dot < base:
             return None
@@ -76,6 +72,9 @@ class TarSamples:
         begin: Where the tar begins in it.
         end: Where it ends; ``None``: at the object's end.
         joined: Put members of one stem together wherever they lie, and not only those that follow one another.
+
+    Attributes:
+        strays: Counts the members that are not data by their names.
     """
 
     def __init__(self, data: ObjectBytes, begin: int = 0, end: int | None = None, *, joined: bool = False) -> None:
@@ -83,6 +82,7 @@ class TarSamples:
         self._begin = begin
         self._end = data.size if end is None else end
         self._joined = joined
+        self.strays = Strays()
         self._shapes: dict[tuple[str, ...], None] | None = {}  # sets of extensions so far; None: keys were compared
 
     def __iter__(self) -> Iterator[TarSample]:
@@ -97,7 +97,7 @@ class TarSamples:
     def _adjacent(self) -> Iterator[TarSample]:
         tar = TarMembers(self._data, self._begin, self._end)
         whole: set[tuple[str, ...]] = set()
-        for sample, last in self._grouped(self._linked(tar)):
+        for sample, last in self._grouped(self._members(tar, self.strays)):
             shape = tuple(sample.members)
             if last and not tar.marked and shape not in whole:
                 raise TarDamage("the tar has no end mark", next(iter(sample.members.values())).header)
@@ -112,7 +112,7 @@ class TarSamples:
     def _all_joined(self) -> Iterator[TarSample]:
         samples: dict[str, TarSample] = {}
         try:
-            for member in self._linked(TarMembers(self._data, self._begin, self._end)):
+            for member in self._members(TarMembers(self._data, self._begin, self._end), self.strays):
                 if (parts := split_name(member.name)) is not None:
                     stem, extension = parts
                     self._put(samples.setdefault(stem, TarSample(stem, {})), extension, member)
@@ -161,6 +161,15 @@ class TarSamples:
         if len(sample.members) > MOST_FIELDS:
             raise too_many_fields(self._data, member)
 
+    def _members(self, members: Iterable[TarMember], strays: Strays) -> Iterator[TarMember]:
+        """Members that are data by their names; the others are counted."""
+        for member in self._linked(members):
+            stray = find_stray(member.name)
+            if stray is None:
+                yield member
+            else:
+                strays.add(stray)
+
     def _linked(self, members: Iterable[TarMember]) -> Iterator[TarMember]:
         """Members, and for each hard link the bytes of the one in front of it that it points to."""
         known: dict[str, TarMember] | None = None  # by name, from the first link on
@@ -203,7 +212,8 @@ class TarSamples:
         """Refuse a tar in which a key comes back with other extensions: its samples would be halves."""
         seen: dict[str, tuple[TarMember, frozenset[str]]] = {}
         try:
-            for sample, _ in self._grouped(self._linked(TarMembers(self._data, self._begin, self._end))):
+            members = self._members(TarMembers(self._data, self._begin, self._end), Strays())
+            for sample, _ in self._grouped(members):
                 if sample.is_bad:
                     continue
                 found = frozenset(sample.members)

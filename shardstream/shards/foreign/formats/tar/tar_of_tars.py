@@ -13,6 +13,7 @@ from shardstream.shards.foreign.formats.tar.rows import TarRows, damage_of
 from shardstream.shards.foreign.formats.tar.samples import TarSamples
 from shardstream.shards.foreign.object_bytes import ObjectBytes
 from shardstream.shards.foreign.rows import PIECE, ScannedRows, usable_key
+from shardstream.shards.foreign.strays import find_stray
 from shardstream.storage.base.store import ObjectMeta
 
 _WINDOW = 4096  # between inner tars, of which all but the header is left out
@@ -68,7 +69,7 @@ def _inner_tars(listing: ObjectListing, one: ObjectMeta) -> list[tuple[str, TarM
     tar = TarMembers(data)
     try:
         for member in tar:
-            if member.name.rpartition("/")[2].startswith("."):
+            if find_stray(member.name) is not None:
                 continue
             name = _class_of(data, member)
             if name in found or len(found) == _MOST_CLASSES:

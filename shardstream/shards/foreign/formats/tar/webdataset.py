@@ -68,8 +68,9 @@ class WebDataset(ForeignFormat):
         labels = _Labels()
         rows = TarRows(data, labels.add)
         damage = None
+        samples = TarSamples(data, joined=about.get("group") == "key")
         try:
-            for sample in TarSamples(data, joined=about.get("group") == "key"):
+            for sample in samples:
                 if len(rows) == PIECE:
                     yield from labels.with_piece(rows.take())
                 rows.add(sample)
@@ -78,6 +79,7 @@ class WebDataset(ForeignFormat):
             if not len(rows):
                 how = compression_of(data.get(0, min(MAGIC_BYTES, data.size)))
                 raise (not_read(data.url, _KIND, how) if how else damage) from None
+        samples.strays.log(data.url)
         if len(rows):
             yield from labels.with_piece(rows.take(damage))
         yield from labels.rest()

@@ -96,11 +96,6 @@ class Directory(NamedTuple):
     start: int
 
 
-def is_skipped(name: str) -> bool:
-    """Whether a member is not data: a folder, what macOS adds, or a hidden file."""
-    return name.endswith("/") or name.startswith("__MACOSX/") or name.rpartition("/")[2].startswith(".")
-
-
 def check_stored(data: ObjectBytes, member: ZipMember, remedy: str = _UNPACK) -> None:
     """Refuse members whose bytes do not lie in the zip as they are: encrypted and compressed ones."""
     if member.flags & _ENCRYPTED or member.method == 99:

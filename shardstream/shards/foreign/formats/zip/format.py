@@ -18,7 +18,6 @@ from shardstream.shards.foreign.formats.zip.directory import (
     CHECKSUMS,
     Directory,
     check_deflated,
-    is_skipped,
     located,
     read_directory,
     wrong_members,
@@ -35,6 +34,7 @@ from shardstream.shards.foreign.rows import (
     usable_field,
     usable_key,
 )
+from shardstream.shards.foreign.strays import Strays, find_stray
 from shardstream.storage.base.store import ObjectMeta
 from shardstream.storage.blocks import BlockList
 
@@ -96,7 +96,9 @@ class Zip(ForeignFormat):
     def scan(self, data: ObjectBytes, about: Mapping[str, Any]) -> Iterator[ScannedRows]:
         zipped = data.first(about.get("bytes", data.size))
         directory = read_directory(zipped)
-        chosen = _chosen(zipped, directory, about.get("folder", ""))
+        strays = Strays()
+        chosen = _chosen(zipped, directory, about.get("folder", ""), strays)
+        strays.log(data.url)
         values = _values(data, zipped, directory, chosen)
         classes = about.get("classes")
         labels = None if classes is None else {name: label for label, name in enumerate(classes)}
@@ -149,11 +151,16 @@ class _Values:
         return kinds
 
 
-def _chosen(data: ObjectBytes, directory: Directory, folder: str) -> list[_Chosen]:
-    """The members that are values."""
+def _chosen(data: ObjectBytes, directory: Directory, folder: str, strays: Strays | None = None) -> list[_Chosen]:
+    """The members that are values; those that are not data by their names are counted."""
     chosen, others = [], 0
     for number, member in enumerate(directory.members):
-        if is_skipped(member.name):
+        if member.name.endswith("/"):
+            continue
+        stray = find_stray(member.name.removeprefix(f"{folder}/"))
+        if stray is not None:
+            if strays is not None:
+                strays.add(stray)
             continue
         path, _, base = member.name.rpartition("/")
         stem, _, extension = base.partition(".")
