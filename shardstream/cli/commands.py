@@ -26,7 +26,7 @@ _LEVELS = ("warning", "info", "debug")  # by how often -v is given
 # Which group of ``--help`` an option stands in, whatever verb has it; a verb can say otherwise.
 PANELS = {
     "Source": ("version", "source_format", "format_options", "group", "allow_other_origins"),
-    "Samples": ("key", "fields", "labels", "classes", "unknown", "transform", "dedup", "take"),
+    "Samples": ("key", "fields", "labels", "classes", "unknown", "split_names", "transform", "dedup", "take"),
     "Documents into bins": ("bins", "bin_field", "bin_min", "packing", "long", "pad", "token_dtype"),
     "Text into tokens": ("tokenize", "text_field", "messages", "bos", "eos", "allow_special", "tokenizer_id"),
     "Images": (

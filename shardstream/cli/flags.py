@@ -101,6 +101,9 @@ class Flags:
     unknown: Annotated[
         Unknown, typer.Option(help="Names that are not in --classes: error ends the run, reject leaves samples out.")
     ]
+    split_names: Annotated[
+        bool, typer.Option(help="Refuse directories train, val, ... side by side, or take them for classes.")
+    ]
     source_format: Annotated[
         Optional[str],  # noqa: UP045
         typer.Option(

@@ -96,7 +96,7 @@ def dry_run(
     """
     check_workers(workers)
     lies, place, options = locate_places(source, dest, options, storage)
-    origin, files = open_origin(source, lies, options, storage, progress or ignore)
+    origin, files = open_origin(source, dest, lies, options, storage, progress or ignore)
     with tempfile.TemporaryDirectory(prefix="shardstream-") as folder:
         here, layout = locate(folder), None
         warming: SourcePart

@@ -52,6 +52,7 @@ class PackOptions:
     group: Group = "file"
     classes: ClassesArgument | None = None
     unknown: Unknown = "error"
+    split_names: bool = True
     source_format: str | None = None
     format_options: Mapping[str, str] | None = None
     transform: Transform | None = None

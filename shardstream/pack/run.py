@@ -64,6 +64,7 @@ def pack(
     group: Group = "file",
     classes: ClassesArgument | None = None,
     unknown: Unknown = "error",
+    split_names: bool = True,
     source_format: str | None = None,
     format_options: Mapping[str, str] | None = None,
     transform: Transform | None = None,
@@ -159,6 +160,8 @@ def pack(
         unknown: What becomes of folders and names that are not in ``classes``: ``"error"`` ends the run, as far as
             possible before anything is written, since a name that is not there is mostly misspelt, or the list is
             another one, and a whole class would be missing; ``"reject"`` leaves their samples out, as rejects.
+        split_names: Refuse a directory that has directories of several splits, such as ``train`` and ``val``: pack them
+            one by one. ``False`` takes these names for names of classes.
         source_format: Name of the format of data of another library (``docs/foreign.md``). Default: as it is
             recognised, by names and first bytes.
         format_options: Options of reading it, text by name, such as ``{"group": "key"}``.

@@ -43,6 +43,7 @@ class Making:
         damaged: ``"error"`` refuses samples that cannot be read, ``"reject"`` leaves them out.
         workers: Processes that scan; 0: this one.
         loose: Whether folders of pictures and lists of files are meant, too, where nothing else is recognised.
+        split_names: Whether names of splits are refused where there are several, and not taken for other names.
         limit: Seconds that it may take, as far as that can be told in advance; ``None`` for any.
         progress: Told of each object.
         lost: Samples left out by ``damaged="reject"``, by object.
@@ -54,6 +55,7 @@ class Making:
     damaged: Damaged = "error"
     workers: int = 0
     loose: bool = True
+    split_names: bool = True
     limit: float | None = LIMIT_S
     progress: OnProgress = ignore
     lost: dict[str, tuple[Loss, ...]] = field(default_factory=dict)
@@ -132,7 +134,7 @@ def plan_of(listing: ObjectListing, spec: ForeignSpec, making: Making, found: Ca
     if answer is None:
         raise no_data_set(listing.url, NotFoundError(""))
     format, recognised = answer
-    if not spec.names:
+    if not spec.names and making.split_names:
         _refuse_splits(listing.url, [one.path for one in recognised.objects])
     _refuse_names([one.path for one in recognised.objects], listing.store)
     metas = {meta.path: meta for meta in listing.everything}

@@ -14,6 +14,7 @@ import xxhash
 
 from shardstream.errors import UsageError
 from shardstream.shards.fields import FieldType, ValuesType, type_of_extension
+from shardstream.shards.foreign.strays import find_stray
 
 _EXTENSIONS = {"bytes": "bin", "str": "txt", "array": "npy", "tensor": "safetensors"}  # where the type's name is none
 _CONTROL = re.compile(r"[%\x00-\x1f\x7f]")
@@ -55,13 +56,14 @@ def file_stem(key: str, *, escape_dots: bool) -> str:
         escape_dots: Whether dots have to be escaped too, since fields have some: ``a`` + ``b.jpg`` is no other file
             than ``a.b`` + ``jpg``.
 
-        >>> file_stem("../n01/a.b", escape_dots=False)
-        '%2E%2E/n01/a.b'
+        >>> file_stem("../n01/a.b", escape_dots=False), file_stem("_temporary/.a", escape_dots=False)
+        ('%2E%2E/n01/a.b', '%5Ftemporary/%2Ea')
     """
     parts = [_CONTROL.sub(lambda found: f"%{ord(found[0]):02X}", part) for part in key.split("/")]
-    # A name that begins with a dot is hidden, and left out by who packs the folder again.
-    parts = [f"%2E{part[1:]}" if part.startswith(".") else part for part in parts]
-    parts = ["%2E%2E" if part == "%2E." else part for part in parts]
+    # Names that are not data are left out by who packs the folder again. The last part gets an extension.
+    for number, part in enumerate(parts):
+        if part in (".", "..") or find_stray(part if number + 1 < len(parts) else f"{part}.x") is not None:
+            parts[number] = "%2E%2E" if part == ".." else f"%{ord(part[0]):02X}{part[1:]}"
     if escape_dots:
         parts[-1] = parts[-1].replace(".", "%2E")
     return "/".join(parts)

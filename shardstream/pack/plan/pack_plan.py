@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import shlex
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -39,12 +41,14 @@ from shardstream.pack.sources.declared import stored_types
 from shardstream.pack.sources.foreign import SourceReading
 from shardstream.pack.sources.opening import names_urls, open_source, roots
 from shardstream.progress import OnProgress, ignore
+from shardstream.shards.foreign.globs import split_glob
+from shardstream.shards.foreign.names import SplitsError
 from shardstream.shards.framings import framing_of
 from shardstream.shards.growing import check_grows, grown
 from shardstream.shards.heads import parse_head
 from shardstream.shards.manifest import Manifest
 from shardstream.sizes import plural
-from shardstream.storage import Location, PathOrUrl, Transport
+from shardstream.storage import Location, PathOrUrl, Transport, locate
 from shardstream.storage.base.location import Access
 from shardstream.threads import cores, each
 
@@ -303,7 +307,7 @@ def open_plan(
         raise UsageError("append and overwrite exclude each other", hint="leave one of them out")
     read, place, options = locate_places(source, dest, options, storage)
     destination = open_destination(place, append=append, key_table=options.key_table)
-    origin, files = open_origin(source, read, options, storage, progress)
+    origin, files = open_origin(source, dest, read, options, storage, progress)
     rejects: Iterable[Reject] = () if isinstance(origin, StreamSource) else origin.rejects
     again = destination.again
     if isinstance(origin, StreamSource):
@@ -348,28 +352,65 @@ def locate_places(
 
 
 def open_origin(
-    source: Any, place: Location | None, options: PackOptions, storage: StorageArguments, progress: OnProgress
+    source: Any,
+    dest: PathOrUrl,
+    place: Location | None,
+    options: PackOptions,
+    storage: StorageArguments,
+    progress: OnProgress,
 ) -> tuple[Source | StreamSource, Files]:
     """The source, and what reads its files.
+
+    Args:
+        source: As of `pack`.
+        dest: The same, for messages.
+        place: Where the source lies.
+        options: What has a part in what is written.
+        storage: How what is read is reached.
+        progress: Told of data of another library that are indexed first.
 
     Raises:
         SourceError, UsageError: See `pack`.
     """
-    origin = open_source(
-        source,
-        key=options.key,
-        labels=options.labels,
-        fields=options.fields,
-        group=options.group,
-        classes=options.listed,
-        reading=SourceReading(options.source_format, options.format_options, progress, options.allow_other_origins),
-        access=None if place is None else place.access,
+    reading = SourceReading(
+        options.source_format, options.format_options, progress, options.allow_other_origins, options.split_names
     )
+    try:
+        origin = open_source(
+            source,
+            key=options.key,
+            labels=options.labels,
+            fields=options.fields,
+            group=options.group,
+            classes=options.listed,
+            reading=reading,
+            access=None if place is None else place.access,
+        )
+    except SplitsError as error:
+        raise _pack_each(error, source, dest) from None
     _check_classes(origin, options)
     inherited = storage.source_options is None
     given = storage.storage_options if inherited else storage.source_options
     access = Access(given or {}, storage.transport, same_host=origin.origin is not None)
     return origin, Files(access, lenient=inherited)
+
+
+def _pack_each(error: SplitsError, source: Any, dest: PathOrUrl) -> UsageError:
+    """The same error with the commands that pack each split by itself."""
+    above, into = _as_typed(source), _as_typed(dest)
+    above, _ = split_glob(above) or (above, "")
+    lines = (
+        shlex.join(["shardstream", "pack", f"{above.rstrip('/')}/{place}", f"{into.rstrip('/')}/{name}"])
+        for name, place in error.places.items()
+    )
+    hint = "pack them one by one, or give --no-split-names (split_names=False) if these are names of classes:"
+    return UsageError(error.what, hint="\n    ".join((hint, *lines)), **error.place)
+
+
+def _as_typed(place: PathOrUrl) -> str:
+    """A place as the user wrote it, without what a URL held of secrets."""
+    location = locate(place)
+    return os.fspath(place) if location.local and isinstance(place, str | os.PathLike) else location.url
 
 
 def _check_pictures(old: Manifest, layout: PackLayout) -> None:

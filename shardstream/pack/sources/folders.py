@@ -41,6 +41,7 @@ from shardstream.pack.sources.lists.labels import Classes, LabelMode, not_listed
 from shardstream.pack.sources.lists.spool import Records, RecordSource, Spool
 from shardstream.pack.sources.paths import join
 from shardstream.shards.fields import FieldType
+from shardstream.shards.foreign.names import refuse_splits
 from shardstream.shards.foreign.strays import Strays
 from shardstream.shards.heads import MANIFEST_NAME
 from shardstream.text import valid_unicode
@@ -160,9 +161,11 @@ class FolderSource(RecordSource[FileReader]):
         labels: ``"name"`` takes labels from the class folders also where files were chosen by a pattern, or where
             samples have files ``.cls``, which are the labels otherwise.
         classes: The classes that class folders are looked up in. Default: the folders, in sorting order.
+        split_names: Refuse class folders that are several splits by their names, unless they are among ``classes``.
 
     Raises:
         SourceError: It cannot be read, holds no file, or is a packed data set.
+        SplitsError: There are several splits.
         DuplicateKeyError: Two files with one key.
         UsageError: ``key`` names a column, or a folder is none of the classes that are given.
     """
@@ -175,6 +178,7 @@ class FolderSource(RecordSource[FileReader]):
         group: Group = "file",
         labels: LabelMode | None = None,
         classes: Classes | None = None,
+        split_names: bool = True,
     ) -> None:
         check_mode(key, "a folder has no columns")
         if labels == "int":
@@ -184,8 +188,13 @@ class FolderSource(RecordSource[FileReader]):
         self.root = root if listing.root.local and listing.takes(MANIFEST_NAME) else None
         flat = listing.pattern is not None and labels != "name"
         found, strays = _Found(folders=set(listing.folders())), Strays()
+        listed = () if classes is None else classes.names
         try:
+            if split_names:
+                refuse_splits(root, found.folders.difference(listed))  # before millions of files are listed
             self._list(listing.entries(strays), found, group, flat=flat)
+            if split_names:
+                refuse_splits(root, found.folders.difference(listed))
             if found.containers > found.pictures:
                 raise holds_containers(root, found.shown, found.containers)
             self._records, images, names = self._choose(found, flat=flat)

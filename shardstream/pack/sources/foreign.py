@@ -64,12 +64,14 @@ class SourceReading:
         options: Of reading it; ``None``: those of the catalogue that is there, if any.
         progress: Told of each object that is indexed.
         allow_other_origins: Whether a list that is not local may name files beyond its own bucket or host.
+        split_names: Whether directories that are called like splits are splits, which are never mixed.
     """
 
     format: str | None = None
     options: Mapping[str, str] | None = None
     progress: OnProgress = ignore
     allow_other_origins: bool = False
+    split_names: bool = True
 
     def spec(self, names: tuple[str, ...]) -> ForeignSpec:
         """Which objects are meant."""
@@ -98,7 +100,7 @@ class ForeignAddress:
         with suppress(DataError, NotFoundError):
             found = read_catalogue(open_store(self.kept), open_store(self.location).url)
         if found is None or found.catalogue.fingerprint != self.fingerprint:
-            found = find_or_make(self.location, self.spec, None, _making())
+            found = find_or_make(self.location, self.spec, None, _making(split_names=False))  # that was asked before
         return OpenedDataset.of_catalogue(DatasetAddress(self.location, foreign=self.spec), found)
 
     def opened(self) -> OpenedDataset:
@@ -196,13 +198,13 @@ class ForeignSource(StoredSource):
         return {name: value for name, value in self.__dict__.items() if name != "manifest"}
 
 
-def _making(progress: OnProgress = ignore) -> Making:
+def _making(progress: OnProgress = ignore, *, split_names: bool) -> Making:
     """How catalogues are made for packing: however long it takes, and without what is lost of damaged objects."""
-    return Making(damaged="reject", loose=False, limit=None, progress=progress)
+    return Making(damaged="reject", loose=False, split_names=split_names, limit=None, progress=progress)
 
 
 def _found(location: Location, spec: ForeignSpec, reading: SourceReading) -> FoundCatalogue:
-    making = _making(reading.progress)
+    making = _making(reading.progress, split_names=reading.split_names)
     try:
         return find_or_make(location, spec, None, making)
     except FormatError as error:

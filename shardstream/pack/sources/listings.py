@@ -95,15 +95,18 @@ class _StraysBelow:
         self._classes: dict[str, bool] = {}  # folders at the top whose names begin with `_`
 
     def __call__(self, path: str) -> bool:
-        stray = find_stray(path.rstrip("/"))
-        if stray is None and path.startswith("_") and "/" in path:
-            folder = path.partition("/")[0]
-            if folder not in self._classes:
-                self._classes[folder] = self._has_media(folder)
-            stray = None if self._classes[folder] else folder
+        folder, inside, _ = path.partition("/")
+        stray = folder if inside and self._is_no_class(folder) else find_stray(path.rstrip("/"))
         if stray is not None:
             self._strays.add(stray)
         return stray is not None
+
+    def _is_no_class(self, folder: str) -> bool:
+        if not folder.startswith("_"):
+            return False
+        if folder not in self._classes:
+            self._classes[folder] = find_stray(folder) is None and self._has_media(folder)
+        return not self._classes[folder]
 
     def _has_media(self, folder: str) -> bool:
         if self._root.local:

@@ -130,7 +130,14 @@ def _opened(
     if listing is not None and listing.pattern is None and group == "file" and is_mpdataset(listing.root):
         return open_text_list(listing.root.join(LIST_OF_MPDATASET), wanted)
     if listing is not None:
-        return FolderSource(listing, key=wanted.key, group=group, labels=labels, classes=wanted.classes)
+        return FolderSource(
+            listing,
+            key=wanted.key,
+            group=group,
+            labels=labels,
+            classes=wanted.classes,
+            split_names=reading.split_names,
+        )
     if group != "file":
         raise UsageError("group='stem' is for folders", hint="a list has a column for each file: --field", url=text)
     location = at(text)

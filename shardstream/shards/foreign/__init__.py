@@ -14,6 +14,8 @@
 ``held``          columns of values that the index itself holds
 ``whole_column``  columns of values whose type is known once all of an object was seen
 ``names``         what names of files say: splits, and what accompanies what
+``strays``        which names are not data, for all listings and members of archives
+``globs``         patterns of paths, whose wildcards leave these names out
 ``yaml_files``    files of YAML that describe data sets
 ``protobuf``      protobuf's wire format
 ``framing``       values of foreign objects, where an index of a catalogue says that they lie

@@ -64,13 +64,13 @@ class Strays:
     @property
     def notes(self) -> tuple[str, ...]:
         """A sentence on what was left out; none where nothing was."""
-        if not self.count:
-            return ()
-        names = ", ".join(self._shown) + (", ..." if self.count > _SHOWN else "")
-        things = plural(self.count, "file or directory", "files or directories")
-        return (f"Left out, as their names are not those of data: {things} ({names}).",)
+        return (f"Not data by name, so left out: {self._text()}.",) if self.count else ()
 
     def log(self, url: str) -> None:
         """Say it in a log line, where there is no list of notes that it could stand in."""
-        for note in self.notes:
-            _logger.info("%s: %s", in_one_line(url), note)
+        if self.count:
+            _logger.info("%s: not data by name, so left out: %s", in_one_line(url), self._text())
+
+    def _text(self) -> str:
+        names = ", ".join(self._shown) + (", ..." if self.count > _SHOWN else "")
+        return f"{plural(self.count, 'file or directory', 'files or directories')} ({names})"
