@@ -179,8 +179,14 @@ def _listed(numbers: Sequence[int]) -> str:
     return str(numbers[0]) if len(numbers) == 1 else f"{', '.join(map(str, numbers[:-1]))} and {numbers[-1]}"
 
 
-def no_data_set(url: str, error: NotFoundError) -> NotFoundError:
-    """The error for a place without ``dataset.json``; what the store says of it stays, where that says more."""
+def no_data_set(url: str, error: NotFoundError, *, notes: Sequence[str] = ()) -> NotFoundError:
+    """The error for a place without ``dataset.json``; what the store says of it stays, where that says more.
+
+    Args:
+        url: The place.
+        error: What the store says.
+        notes: Sentences for the hint, such as on what was left out.
+    """
     if "bucket" in error.what or "container" in error.what:
         return error
     folder = url.removesuffix(f"/{MANIFEST_NAME}")
@@ -192,7 +198,7 @@ def no_data_set(url: str, error: NotFoundError) -> NotFoundError:
             url=url,
             hint=f"{did_you_mean(name, beside)}look at the path, or make one there with `shardstream pack`",
         )
-    return NotFoundError(_NO_DATA_SET, url=url, hint=_what_is_there(folder))
+    return NotFoundError(_NO_DATA_SET, url=url, hint=". ".join((_what_is_there(folder), *notes)))
 
 
 def _what_is_there(folder: str) -> str:

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 import shardstream as ss
-from shardstream.errors import UsageError
+from shardstream.errors import NotFoundError, SourceError, UsageError
 from shardstream.pack.sources.listings import FileListing
 from shardstream.pack.sources.opening import open_source
 from shardstream.pack.sources.tars import TarSource
@@ -208,6 +208,15 @@ def test_a_class_directory_may_begin_with_an_underscore(tmp_path: Path, member: 
         assert strays.count == 2
         files[f"_cls/{member}"] = jpeg(3)
         _write(tmp_path, files)
+
+
+def test_a_place_with_nothing_else_says_what_was_left_out(tmp_path: Path) -> None:
+    _write(tmp_path / "in", {".only/1.jpg": jpeg(1), "_old/a.txt": b"x"})
+    told = r"Not data by name, so left out: 2 files or directories \(.only, _old\)"
+    with pytest.raises(NotFoundError, match=told):
+        ss.ShardDataset(tmp_path / "in")
+    with pytest.raises(SourceError, match=told):
+        open_source(tmp_path / "in")
 
 
 def test_find_stray_gives_the_first_part_that_is_not_data() -> None:

@@ -132,7 +132,7 @@ def plan_of(listing: ObjectListing, spec: ForeignSpec, making: Making, found: Ca
     if answer is None and spec.names:
         raise no_format(listing.url, ours=listing.store.url if listing.store.exists(MANIFEST_NAME) else None)
     if answer is None:
-        raise no_data_set(listing.url, NotFoundError(""))
+        raise no_data_set(listing.url, NotFoundError(""), notes=listing.as_tables.strays.notes)
     format, recognised = answer
     if not spec.names and making.split_names:
         _refuse_splits(listing.url, [one.path for one in recognised.objects])

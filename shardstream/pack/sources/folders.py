@@ -207,7 +207,7 @@ class FolderSource(RecordSource[FileReader]):
             raise SourceError(
                 "there are no files" if listing.pattern is None else "no file matches the pattern",
                 url=self.url,
-                hint="pass a folder of class folders, or a list",
+                hint=". ".join(("pass a folder of class folders, or a list", *strays.notes)),
             )
         self._group = group
         numbers = None

@@ -16,7 +16,7 @@ from shardstream.errors import FormatError
 from shardstream.shards.foreign.found_blocks import FoundBlocks
 from shardstream.shards.foreign.object_bytes import ObjectBytes
 from shardstream.shards.foreign.rows import ScannedRows
-from shardstream.shards.foreign.strays import Strays, find_stray
+from shardstream.shards.foreign.strays import Strays, any_stray, find_stray
 from shardstream.storage import Store
 from shardstream.storage.base.store import ObjectMeta
 from shardstream.storage.blocks import BlockStore
@@ -99,7 +99,9 @@ class ObjectListing:
         self.objects = self.everything
         self.strays = Strays()
         self._sizes = {one.path: one.size for one in self.everything}
-        if not self.named:
+        vars(self).pop("as_tables", None)
+        vars(self).pop("_lower_names", None)
+        if not self.named and any_stray(self._sizes, tables=tables):
             self.leave_out(lambda path: find_stray(path, tables=tables))
 
     def leave_out(self, stray: Callable[[str], str | None]) -> None:
@@ -113,9 +115,10 @@ class ObjectListing:
         self.objects = tuple(kept)
         vars(self).pop("_lower_names", None)
 
-    def for_tables(self) -> ObjectListing:
-        """The same as a format of tables sees it."""
-        if self.named:
+    @cached_property
+    def as_tables(self) -> ObjectListing:
+        """The same as formats of tables see it."""
+        if self.named or not any_stray(self._sizes, tables=True):
             return self
         return ObjectListing(self.store, self.everything, self.url, chosen=self.chosen, tables=True)
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 import re
+from collections.abc import Iterable
 
 from shardstream.sizes import plural
 from shardstream.text import in_one_line, valid_unicode
@@ -38,6 +39,11 @@ def find_stray(path: str, *, tables: bool = False) -> str | None:
         return None
     end = path.find("/", match.start())
     return path if end < 0 else path[:end]
+
+
+def any_stray(paths: Iterable[str], *, tables: bool = False) -> bool:
+    """Whether `find_stray` finds anything in these paths: in most of millions there is nothing, which takes 0.3 s."""
+    return any(map((_PART_IN_TABLES if tables else _PART).search, paths))
 
 
 class Strays:

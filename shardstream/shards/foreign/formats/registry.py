@@ -133,7 +133,7 @@ def _ask(
     format: ForeignFormat, listing: ObjectListing, options: Mapping[str, str], *, named: bool
 ) -> Recognised | None:
     chosen = options if named else {option: options[option] for option in format.options if option in options}
-    seen = listing.for_tables() if format.tables else listing
+    seen = listing.as_tables if format.tables else listing
     found = format.recognise(seen, chosen)
     if found is None or not found.objects:
         return None
