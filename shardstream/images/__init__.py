@@ -4,6 +4,7 @@
 ``formats``     the formats of picture files: magic, suffixes, Pillow's names; those that are refused by name
 ``opening``     whatever Pillow opens, by one format; the headers that only it reads
 ``header``      ``probe``: size, depth and orientation from the first bytes
+``exif``        how an image is to be turned, by its EXIF and XMP blocks
 ``structure``   whether a file ends too early, without decoding it
 ``damage``      whether a file is damaged: by its structure, or by decoding all of it
 ``geometry``    ``Geometry``: crop, resize, window and flip as a value; torchvision's arithmetic and draws

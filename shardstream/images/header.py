@@ -12,6 +12,7 @@ import zlib
 from typing import NamedTuple
 
 from shardstream.errors import DecodeError
+from shardstream.images.exif import PREAMBLE, XMP_PREAMBLE, orientation
 from shardstream.images.formats import Encoded, ImageKind, format_of, not_read
 from shardstream.images.opening import header
 
@@ -23,10 +24,12 @@ _RIFF_CHUNK = struct.Struct("<4sI")
 _PNG_SIGNATURE = b"\x89PNG\r\n\x1a\n"
 # PNG colour type: samples a pixel as stored, allowed bit depths.
 _PNG_COLOURS = {0: (1, (1, 2, 4, 8, 16)), 2: (3, (8, 16)), 3: (1, (1, 2, 4, 8)), 4: (2, (8, 16)), 6: (4, (8, 16))}
+_PNG_TEXTS = frozenset((b"tEXt", b"zTXt", b"iTXt"))
 _STANDALONE = frozenset((0x01, *range(0xD0, 0xD8)))  # TEM and RSTn: markers without a length
 _FRAMES = frozenset(range(0xC0, 0xD0)) - {0xC4, 0xC8, 0xCC}  # SOFn; DHT, JPG and DAC lie between them
 _PROGRESSIVE = frozenset((0xC2, 0xC6, 0xCA, 0xCE))
-_ORIENTATION = 0x0112
+_APP1, _SCAN = 0xE1, 0xDA
+_LONGEST_TEXT = 1 << 20  # bytes of a text in a PNG, inflated
 
 
 class ImageInfo(NamedTuple):
@@ -40,8 +43,8 @@ class ImageInfo(NamedTuple):
             or CMYK/YCCK (JPEG, TIFF).
         bit_depth: Bits a sample (8; JPEG also 12; PNG 1, 2, 4, 8 or 16; others 1, 8, 16 or 32, as Pillow has them).
         progressive: A progressive JPEG, or an interlaced PNG.
-        orientation: EXIF orientation, 1 to 8; 1 where there is none. A PNG's is seen before its pixels only. A TIFF
-            has none: it is decoded upright, and this size is that of the upright picture.
+        orientation: EXIF orientation, 1 to 8, as Pillow's ``exif_transpose`` takes it, also from XMP; 1 if there is
+            none. A TIFF has none: it is decoded upright, and this size is that of the upright image.
     """
 
     kind: ImageKind
@@ -132,19 +135,31 @@ def _segment(data: Encoded, at: int) -> tuple[int, int, int]:
 
 
 def _jpeg(data: Encoded) -> ImageInfo:
-    at, orientation = 2, 1
+    at, exif, xmp = 2, b"", b""
+    info: ImageInfo | None = None
     while True:
-        at, code, length = _segment(data, at)
-        if code in _FRAMES:
-            return _frame(data, at, code, length, orientation)
-        if code == 0xDA:
-            raise _broken("JPEG scan (SOS) before any frame (SOF)", at)
-        if code == 0xE1 and orientation == 1 and bytes(data[at + 4 : at + 10]) == b"Exif\0\0":
-            orientation = _orientation(bytes(data[at + 10 : at + 2 + length]))
+        try:
+            at, code, length = _segment(data, at)
+        except DecodeError:
+            if info is None:
+                raise
+            code, length = _SCAN, 0  # only the beginning of the file is here
+        if code == _SCAN:
+            if info is None:
+                raise _broken("JPEG scan (SOS) before any frame (SOF)", at)
+            return info._replace(orientation=orientation(exif, xmp)) if exif or xmp else info
+        if code in _FRAMES and info is None:
+            info = _frame(data, at, code, length)
+        elif code == _APP1:
+            block = bytes(data[at + 4 : at + 2 + length])
+            if block.startswith(PREAMBLE):  # a block that one segment cannot hold goes on in the next one
+                exif += block[len(PREAMBLE) :] if exif else block
+            elif block.startswith(XMP_PREAMBLE):
+                xmp = block
         at += 2 + length
 
 
-def _frame(data: Encoded, at: int, code: int, length: int, orientation: int) -> ImageInfo:
+def _frame(data: Encoded, at: int, code: int, length: int) -> ImageInfo:
     if length < 8 or at + 2 + length > len(data):
         raise _broken("JPEG frame header (SOF) is cut short", at)
     depth, height, width, channels = _FRAME.unpack_from(data, at + 4)
@@ -154,24 +169,7 @@ def _frame(data: Encoded, at: int, code: int, length: int, orientation: int) -> 
         raise _broken(f"JPEG of {width} x {height} pixels (a height that follows the scan is not supported)", at + 5)
     if not 2 <= depth <= 16:
         raise _broken(f"JPEG with {depth} bits a sample", at + 4)
-    return ImageInfo("jpg", width, height, channels, depth, code in _PROGRESSIVE, orientation)
-
-
-def _orientation(tiff: bytes) -> int:
-    """The orientation in an EXIF block, 1 where it is missing or damaged: it never makes an image unreadable."""
-    order = {b"II*\0": "<", b"MM\0*": ">"}.get(tiff[:4])
-    if order is None or len(tiff) < 8:
-        return 1
-    (table,) = struct.unpack_from(order + "I", tiff, 4)
-    if table + 2 > len(tiff):
-        return 1
-    (count,) = struct.unpack_from(order + "H", tiff, table)
-    entry = struct.Struct(order + "HHIH")
-    for at in range(table + 2, min(table + 2 + 12 * count, len(tiff) - 9), 12):
-        tag, kind, number, value = entry.unpack_from(tiff, at)
-        if tag == _ORIENTATION:
-            return value if kind == 3 and number == 1 and 1 <= value <= 8 else 1
-    return 1
+    return ImageInfo("jpg", width, height, channels, depth, code in _PROGRESSIVE, 1)
 
 
 def _png(data: Encoded) -> ImageInfo:
@@ -191,15 +189,46 @@ def _png(data: Encoded) -> ImageInfo:
 
 
 def _png_orientation(data: Encoded) -> int:
+    """By the chunks of the first image, also those behind its pixels, as far as they are here."""
     at, size = _IHDR.size, len(data)
+    exif, profile, xmp, pixels = b"", b"", b"", False
     while at + 8 <= size:
         length, name = _CHUNK.unpack_from(data, at)
-        if name == b"eXIf":
-            return _orientation(bytes(data[at + 8 : at + 8 + length]))
-        if name in (b"IDAT", b"IEND"):
+        if name == b"IEND" or (pixels and name == b"fcTL"):
             break
+        pixels |= name == b"IDAT"
+        if name == b"eXIf":
+            exif = PREAMBLE + bytes(data[at + 8 : at + 8 + length])
+        elif name in _PNG_TEXTS:
+            keyword, text = _png_text(name, bytes(data[at + 8 : at + 8 + length]))
+            if keyword == b"XML:com.adobe.xmp":
+                xmp = text
+            elif keyword == b"Raw profile type exif":
+                profile = text
         at += 12 + length
-    return 1
+    if profile and not exif:
+        try:
+            exif = bytes.fromhex(b"".join(profile.split(b"\n")[3:]).decode())
+        except ValueError:
+            exif = b""
+    return orientation(exif, xmp) if exif or xmp else 1
+
+
+def _png_text(name: bytes, chunk: bytes) -> tuple[bytes, bytes]:
+    """Keyword and text of a chunk of text; no text if it is damaged."""
+    keyword, _, text = chunk.partition(b"\0")
+    compressed = name == b"zTXt"
+    if name == b"iTXt":
+        compressed = text[:1] != b"\0"
+        text = text[2:].split(b"\0", 2)[-1]  # after the language, and the keyword in that
+    elif compressed:
+        text = text[1:]
+    if not compressed:
+        return keyword, text
+    try:
+        return keyword, zlib.decompressobj().decompress(text, _LONGEST_TEXT)
+    except zlib.error:
+        return keyword, b""
 
 
 def _webp(data: Encoded) -> ImageInfo:
@@ -208,8 +237,8 @@ def _webp(data: Encoded) -> ImageInfo:
     if chunk == b"VP8X" and len(head) == 30:
         width = int.from_bytes(head[24:27], "little") + 1
         height = int.from_bytes(head[27:30], "little") + 1
-        orientation = _webp_orientation(data) if head[20] & 0x08 else 1
-        return ImageInfo("webp", width, height, 4 if head[20] & 0x10 else 3, 8, False, orientation)
+        flags = head[20]
+        return ImageInfo("webp", width, height, 4 if flags & 0x10 else 3, 8, False, _webp_orientation(data, flags))
     if chunk == b"VP8L" and len(head) >= 25 and head[20] == 0x2F:
         bits = int.from_bytes(head[21:25], "little")
         channels = 4 if bits >> 28 & 1 else 3
@@ -221,12 +250,15 @@ def _webp(data: Encoded) -> ImageInfo:
     raise _broken("WebP header is damaged or cut short", 12)
 
 
-def _webp_orientation(data: Encoded) -> int:
+def _webp_orientation(data: Encoded, flags: int) -> int:
+    """By the first chunk of each kind that the header announces."""
     at, size = 12, len(data)
-    while at + 8 <= size:
+    blocks = {name: b"" for name, flag in ((b"EXIF", 0x08), (b"XMP ", 0x04)) if flags & flag}
+    missing = set(blocks)
+    while missing and at + 8 <= size:
         name, length = _RIFF_CHUNK.unpack_from(data, at)
-        if name == b"EXIF":
-            block = bytes(data[at + 8 : at + 8 + length])
-            return _orientation(block.removeprefix(b"Exif\0\0"))  # some writers keep JPEG's preamble
+        if name in missing:
+            blocks[name] = bytes(data[at + 8 : at + 8 + length])
+            missing.discard(name)
         at += 8 + length + (length & 1)
-    return 1
+    return orientation(blocks.get(b"EXIF", b""), blocks.get(b"XMP ", b""))

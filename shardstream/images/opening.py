@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from shardstream.errors import DecodeError, MissingExtraError
 from shardstream.extras import require
+from shardstream.images.exif import usable
 from shardstream.images.formats import BY_KIND, Encoded, ImageKind
 
 if TYPE_CHECKING:
@@ -102,7 +103,7 @@ def _header(data: Encoded, kind: ImageKind) -> Header:
         # Pillow turns a TIFF upright as it loads it; which size it has until then differs from version to version.
         tags: Any = image.tag_v2  # type: ignore[attr-defined]
         width, height = tags[_WIDTH], tags[_HEIGHT]
-        if tags.get(_ORIENTATION) in (5, 6, 7, 8):
+        if _orientation(image) in (5, 6, 7, 8):
             width, height = height, width
         bits = tags.get(_BITS, (depth,))
         return Header(width, height, channels, 16 if channels > 1 and max(bits) == 16 else depth, 1)
@@ -118,7 +119,7 @@ def _orientation(image: Image) -> int:
         found = image.getexif().get(_ORIENTATION)
     except FAILURES:  # a damaged EXIF block never makes an image unreadable
         return 1
-    return found if isinstance(found, int) and 1 <= found <= 8 else 1
+    return usable(found)
 
 
 def _reader(pil: ModuleType, kind: ImageKind) -> Callable[[io.BytesIO], Image]:

@@ -7,6 +7,7 @@ from typing import Any
 from shardstream.images import backends
 from shardstream.images.backends.pillow import saved
 from shardstream.images.encode import encode
+from shardstream.images.exif import exif_block, orientation
 from shardstream.images.formats import Encoded
 from shardstream.images.geometry import Size
 from shardstream.images.header import ImageInfo, probe
@@ -30,7 +31,7 @@ def shrink(data: Encoded, max_side: int, *, quality: int, metadata: bool) -> byt
         data: An image file.
         max_side: Pixels.
         quality: Of JPEG and lossy WebP, 1 to 100.
-        metadata: Whether EXIF and colour profile are carried over.
+        metadata: Whether EXIF and colour profile are carried over; the orientation always is.
 
     Returns:
         The file; ``None`` if the image is small enough as it is.
@@ -49,6 +50,8 @@ def shrink(data: Encoded, max_side: int, *, quality: int, metadata: bool) -> byt
         shrunk = _resized(image, size)
         names = ("exif", "icc_profile") if metadata else ()
         carried: dict[str, Any] = {name: image.info[name] for name in names if image.info.get(name)}
+        if orientation(carried.get("exif", b""), b"") != info.orientation:
+            carried["exif"] = exif_block(info.orientation)
         if "transparency" in image.info and shrunk.mode == "P":
             carried["transparency"] = image.info["transparency"]
         if info.kind == "webp":
@@ -74,7 +77,7 @@ def _jpeg(data: Encoded, info: ImageInfo, size: Size, quality: int, *, metadata:
     if info.channels == 1:
         image = image.convert("L")
     shrunk = encode(_resized(image, size), "jpg", quality=quality)
-    return with_metadata(shrunk, data, profile=info.channels != 4) if metadata else shrunk
+    return with_metadata(shrunk, data, exif=metadata, profile=metadata and info.channels != 4)
 
 
 def _resized(image: Any, size: Size) -> Any:
