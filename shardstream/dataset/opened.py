@@ -168,6 +168,8 @@ class OpenedDataset:
             raise UsageError("data of another library have no versions", url=self.store.url, hint="leave version out")
         for name, lost in found.catalogue.lost.items():
             logger.warning("what is lost of %s is left out: %s", in_one_line(name), in_one_line(told_losses(lost)))
+        for text in found.catalogue.warnings:
+            logger.warning("values of %s: %s", in_one_line(found.catalogue.url), in_one_line(text))
         self._foreign = found
         return found.catalogue
 

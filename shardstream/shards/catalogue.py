@@ -31,7 +31,7 @@ from shardstream.shards.foreign.contract import ForeignFormat
 from shardstream.shards.foreign.formats.registry import format_named
 from shardstream.shards.foreign.framing import FRAMING
 from shardstream.shards.foreign.loose import LOOSE
-from shardstream.shards.foreign.rows import Loss, told_losses
+from shardstream.shards.foreign.rows import Loss, Remark, sentences, told_losses
 from shardstream.shards.framing import Framing
 from shardstream.shards.heads import parse_head, seal
 from shardstream.shards.index import Keys
@@ -87,12 +87,14 @@ class Catalogue(Manifest):
         objects: The objects and shards.
         notes: What was left out or decided, a sentence each.
         lost: Samples that cannot be read, by the name of the object.
+        remarks: What a user should know of the values of objects, by the object's name.
     """
 
     reading: Reading = None  # type: ignore[assignment] # there is none by default
     objects: ObjectTable = None  # type: ignore[assignment] # there is no empty one
     notes: tuple[str, ...] = ()
     lost: Mapping[str, tuple[Loss, ...]] = field(default_factory=dict)
+    remarks: Mapping[str, tuple[Remark, ...]] = field(default_factory=dict)
 
     @classmethod
     def made(
@@ -104,6 +106,7 @@ class Catalogue(Manifest):
         classes: Sequence[str] | None,
         notes: Sequence[str],
         lost: Mapping[str, tuple[Loss, ...]],
+        remarks: Mapping[str, Sequence[Remark]],
         url: str,
     ) -> Self:
         """The catalogue of objects that were scanned."""
@@ -122,6 +125,7 @@ class Catalogue(Manifest):
             objects=objects,
             notes=tuple(notes),
             lost=dict(lost),
+            remarks={name: tuple(found) for name, found in remarks.items()},
         )
 
     @property
@@ -156,7 +160,13 @@ class Catalogue(Manifest):
     @property
     def told(self) -> tuple[str, ...]:
         """What was left out or decided, a sentence each, what is lost of damaged objects among it."""
-        return *self.notes, *(f"{name}: {told_losses(lost)}" for name, lost in self.lost.items())
+        losses = (f"{name}: {told_losses(lost)}" for name, lost in self.lost.items())
+        return *self.notes, *self.warnings, *losses
+
+    @property
+    def warnings(self) -> tuple[str, ...]:
+        """What a user should know of the values, a sentence each."""
+        return sentences(one for found in self.remarks.values() for one in found)
 
     @property
     def title(self) -> str:
@@ -271,6 +281,7 @@ class Catalogue(Manifest):
             pairs += [*lost, *(one.what for some in lost.values() for one in some)]
             if not all(type(text) is str for text in [*pairs, *notes, *(classes or ())]):
                 raise TypeError("options, chosen fields, notes, what is lost, and classes must be text")
+            remarks = {name: [_remark(*one) for one in some] for name, some in found.get("remarks", {}).items()}
             format_named(found["source"])
             data = table(_table_name(found))
             catalogue = cls.made(
@@ -280,6 +291,7 @@ class Catalogue(Manifest):
                 classes=classes,
                 notes=notes,
                 lost=lost,
+                remarks=remarks,
                 url=url,
             )
             if found["fingerprint"] != catalogue.fingerprint or found["table"] != _table_named(data):
@@ -306,6 +318,7 @@ class Catalogue(Manifest):
                 "classes": None if self.classes is None else list(self.classes),
                 "notes": list(self.notes),
                 "lost": {name: [list(one) for one in lost] for name, lost in self.lost.items()},
+                **({"remarks": {name: list(some) for name, some in self.remarks.items()}} if self.remarks else {}),
                 "table": self.table_name,
                 "indexes": self.indexes_name,
                 "fingerprint": self.fingerprint,
@@ -328,6 +341,12 @@ def _losses(entry: Any) -> tuple[Loss, ...]:
     ):
         raise TypeError("a loss is a text, a number of samples or null, and a line")
     return losses
+
+
+def _remark(text: object, values: object, files: object, first: object) -> Remark:
+    if not (type(text) is type(first) is str and type(values) is type(files) is int):
+        raise TypeError("remarks must be text and numbers")
+    return Remark(text, values, files, first)
 
 
 def table_name_of(head: memoryview, *, url: str) -> str:

@@ -35,7 +35,7 @@ def records(data: bytes, *, quoted: bool) -> tuple[list[object], list[int]]:
     """The records of a text, ``None`` for those that are broken, and the lines where they begin."""
     text = spooled(lambda: iter([data]), url="test")
     kind = "csv" if quoted else "tab"
-    held = ListRecords(text, index_lines(text, survey(text)[0], quoted=quoted))
+    held = ListRecords(text, index_lines(text, survey(text)[0], delimiter=b"," if quoted else None))
     found: list[object] = []
     for raw in held.read(np.arange(len(held))):
         try:

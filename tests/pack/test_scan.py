@@ -21,10 +21,10 @@ from shardstream.pack.sources.lists.scan import Findings, ListScan, scan
 from shardstream.pack.sources.lists.source import ListRecords
 from shardstream.pack.sources.lists.source import key_rule as rule_of
 from shardstream.pack.sources.paths import scheme_of
-from shardstream.shards.foreign.formats.files.records import Broken, Cells, split
+from shardstream.shards.foreign.formats.files.records import DELIMITERS, Broken, Cells, split
 from shardstream.shards.foreign.names import common_folder
 
-_SEPARATORS = {"tab": b"\t", "csv": b",", "blank": b" ", "lst": b"\t"}
+_SEPARATORS = {"tab": b"\t", "tsv": b"\t", "csv": b",", "blank": b" ", "lst": b"\t"}
 pieces = st.sampled_from([
     *(b"a", b"b.jpg", b"a/b.c.jpg", b"/", b"//", b"/./", b"..", b".", b"\t", b" ", b",", b'"', b"\r", b"", b"1", b"-2"),
     *("é".encode(), b"\xe9", b"http://", b"https://h/", b"s3://b/", b"?q=1", b"#", b"x", b".hidden", b"cat", b"1.5"),
@@ -52,7 +52,7 @@ class NoRecord(LineReader):
 
 def records_of(data: bytes, kind: Any, block_size: int = 2 << 20) -> ListRecords:
     text = spooled(lambda: iter([data]), url="test")
-    records = InBlocks(text, index_lines(text, survey(text)[0], quoted=kind == "csv"))
+    records = InBlocks(text, index_lines(text, survey(text)[0], delimiter=DELIMITERS.get(kind)))
     records.block_size = block_size
     return records
 
@@ -100,7 +100,7 @@ def is_url(path: str) -> bool:
 
 
 @given(
-    st.sampled_from(["tab", "csv", "blank", "lst"]),
+    st.sampled_from(["tab", "tsv", "csv", "blank", "lst"]),
     st.lists(lines, min_size=1, max_size=12),
     st.sampled_from(["path", "stem", "1"]),
     st.sampled_from(["int", "name"]),
@@ -111,9 +111,15 @@ def is_url(path: str) -> bool:
 def test_blocks_are_what_records_are(
     kind: str, rows: list[list[bytes]], key: str, labels: Any, end: bytes, last: bool, block: int
 ) -> None:
-    if kind == "csv":
+    if kind in DELIMITERS:
         rows = [[cell.replace(b"\r", b"") for cell in row] for row in rows]
-    data = {"tab": b"a/1.jpg\t0", "csv": b"a/1.jpg,0", "blank": b"a/1.jpg 0", "lst": b"0\t0\ta/1.jpg"}[kind]
+    data = {
+        "tab": b"a/1.jpg\t0",
+        "tsv": b"a/1.jpg\t0",
+        "csv": b"a/1.jpg,0",
+        "blank": b"a/1.jpg 0",
+        "lst": b"0\t0\ta/1.jpg",
+    }[kind]
     data += end + end.join(_SEPARATORS[kind].join(row) for row in rows) + (end if last else b"")
     records = records_of(data, kind, block)
     reader = reader_of(records, kind, Wanted(key, labels))
@@ -152,6 +158,7 @@ def test_blocks_of_objects_are_what_objects_are(rows: list[str], key: str, label
         ("tab", "s3://bucket/photos/train/{}.jpg\t{}\r\n"),
         ("csv", '"photos/train/{}.jpg","{}"\n'),
         ("csv", "/photos/train/{}.jpg,{}\n"),
+        ("tsv", '"photos/train/{}.jpg"\t"{}"\n'),
         ("blank", "photos/train/my {}.jpg {}\n"),
         ("lst", "0\t{1}\tphotos/train/{0}.jpg\n"),
     ],

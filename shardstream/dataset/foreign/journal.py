@@ -18,9 +18,10 @@ import xxhash
 
 from shardstream.dataset.foreign.scan import Piece
 from shardstream.errors import StorageError
-from shardstream.shards.foreign.rows import Loss
+from shardstream.shards.foreign.rows import Loss, Remark
 
-_MAGIC = b"SSJRNL3\n"  # another one when `Piece`, `ObjectState` or what scans find are others
+_MAGIC = b"SSJRNL4\n"  # another one when `Piece`, `ObjectState` or what scans find are others
+_NAMED = {"lost": Loss, "remarks": Remark}  # what msgpack gives as plain lists
 _HEAD = struct.Struct("<QQ")
 
 
@@ -81,7 +82,8 @@ class Journal:
             if len(body) != length:
                 raise StorageError("the journal of scans was cut while it was in use", hint="index it again")
             entry = msgpack.unpackb(body)[1]
-            yield Piece(**entry | {"lost": tuple(Loss(*one) for one in entry["lost"])})
+            lost, remarks = (tuple(kind(*one) for one in entry[name]) for name, kind in _NAMED.items())
+            yield Piece(**entry | {"lost": lost, "remarks": remarks})
 
     def _read(self) -> int:
         """Find what is in the file; where the last object ends that was written down whole."""

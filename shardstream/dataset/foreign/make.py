@@ -90,8 +90,9 @@ def _make(
     states = plan.states()
     known = {} if before is None else _known(before, plan, states)
     if before is not None:  # who left it out then is not asked again
-        lost, same = before.catalogue.lost, {state.path for state in states if state in known and state not in journal}
-        making.lost.update({name: what for name, what in lost.items() if name in same})
+        same = {state.path for state in states if state in known and state not in journal}
+        making.lost.update({name: what for name, what in before.catalogue.lost.items() if name in same})
+        making.remarks.update({name: what for name, what in before.catalogue.remarks.items() if name in same})
     todo = [number for number, state in enumerate(states) if state not in journal and state not in known]
     if todo:
         _logger.info("indexing %s of %s", plural(len(todo), "object"), in_one_line(plan.store.url))

@@ -21,7 +21,7 @@ from shardstream.shards.foreign.contract import ObjectListing, Recognised
 from shardstream.shards.foreign.formats.registry import recognise
 from shardstream.shards.foreign.names import several_splits
 from shardstream.shards.foreign.packages.known import refuse_to_stream
-from shardstream.shards.foreign.rows import Loss
+from shardstream.shards.foreign.rows import Loss, Remark
 from shardstream.shards.foreign.strays import find_stray
 from shardstream.shards.heads import MANIFEST_NAME, no_data_set, no_format
 from shardstream.storage import Store
@@ -47,6 +47,7 @@ class Making:
         limit: Seconds that it may take, as far as that can be told in advance; ``None`` for any.
         progress: Told of each object.
         lost: Samples left out by ``damaged="reject"``, by object.
+        remarks: What a user should know of the values of which object.
         scanned: Objects that were scanned now.
     """
 
@@ -59,6 +60,7 @@ class Making:
     limit: float | None = LIMIT_S
     progress: OnProgress = ignore
     lost: dict[str, tuple[Loss, ...]] = field(default_factory=dict)
+    remarks: dict[str, tuple[Remark, ...]] = field(default_factory=dict)
     scanned: int = 0
 
 

@@ -18,7 +18,7 @@ from shardstream.shards.foreign.choosing import choose
 from shardstream.shards.foreign.contract import ForeignObject, shown
 from shardstream.shards.foreign.framing import FRAMING
 from shardstream.shards.foreign.object_bytes import FETCH_AGAIN, ObjectBytes
-from shardstream.shards.foreign.rows import Loss, ScannedRows
+from shardstream.shards.foreign.rows import Loss, Remark, ScannedRows
 from shardstream.shards.index import Column, Keys, ShardIndex, check_key
 from shardstream.shards.layout import checksums, pack_index
 from shardstream.storage import Store, fetch
@@ -41,6 +41,7 @@ class Piece:
         lost: Samples that cannot be read among these, or after them.
         blocks: Of a compressed object, its `ObjectBlocks`, packed; with its first samples.
         classes: Names of the classes, where its object says them.
+        remarks: What a user should know of these samples.
     """
 
     samples: int
@@ -50,6 +51,7 @@ class Piece:
     lost: tuple[Loss, ...] = ()
     blocks: bytes | None = None
     classes: tuple[str, ...] | None = None
+    remarks: tuple[Remark, ...] = ()
 
 
 EMPTY = "empty"
@@ -104,7 +106,7 @@ def scan_object(
             # A last line that ends too early is a consequence, too.
             lost = tuple(one for one in rows.broken if cut is None or one.samples is not None)
             lost = lost if rows.damage is None else (*lost, rest(rows.damage, rows.lost))
-            if rows.keys or lost:
+            if rows.keys or lost or rows.remarks:
                 yield replace(_piece(inflated, one, data, rows, reading), blocks=packed, lost=lost)
                 packed = None if rows.keys else packed  # once is enough: those of parts of gzip files are large
         if cut is not None:
@@ -151,6 +153,7 @@ def _piece(store: Store, one: ForeignObject, data: ObjectBytes, rows: ScannedRow
         pack_index(reading.framing.name, (ends, blob), columns, end=end) if keys else b"",
         covered,
         classes=_checked_classes(rows.classes, place["url"]),
+        remarks=rows.remarks,
     )
 
 

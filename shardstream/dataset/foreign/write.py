@@ -17,7 +17,7 @@ from shardstream.errors import FieldError, FormatError
 from shardstream.shards.catalogue import Catalogue, Reading
 from shardstream.shards.fields import IMAGE, FieldType
 from shardstream.shards.foreign.framing import is_form
-from shardstream.shards.foreign.rows import told_losses
+from shardstream.shards.foreign.rows import Remark, told_losses
 from shardstream.shards.layout import pack_index, parse_index
 from shardstream.shards.object_table import ObjectTable
 from shardstream.sizes import plural
@@ -81,6 +81,7 @@ def write_catalogue(
         classes=classes,
         notes=plan.recognised.notes,
         lost=making.lost,
+        remarks=making.remarks,
         url=plan.store.url,
     )
     if not catalogue.samples:
@@ -124,6 +125,7 @@ def _table(
 def _whole(plan: Plan, number: int, pieces_of: PiecesOf, making: Making) -> Iterator[Piece]:
     """The pieces of an object; samples that cannot be read are an error, or noted."""
     path = plan.recognised.objects[number].path
+    remarks: list[Remark] = []
     pieces = iter(pieces_of(number))
     for piece in pieces:
         if piece.lost:
@@ -137,7 +139,10 @@ def _whole(plan: Plan, number: int, pieces_of: PiecesOf, making: Making) -> Iter
                     f"`{plan.command} --damaged reject` leaves out what is lost",
                 )
             making.lost[path] = (*making.lost.get(path, ()), *piece.lost)
+        remarks += piece.remarks
         yield replace(piece, fields=dict(piece.fields))
+    if remarks:
+        making.remarks[path] = tuple(remarks)
 
 
 def _united(plan: Plan, pieces: Iterable[Piece], making: Making) -> dict[str, FieldType]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any, NamedTuple
@@ -65,6 +65,36 @@ def told_losses(losses: Sequence[Loss]) -> str:
     return f"{first.what}; {told_count(known)}{rest}"
 
 
+class Remark(NamedTuple):
+    """What a user should know of values that were read, for one sentence about all objects.
+
+    Attributes:
+        text: The sentence, with ``{values}``, ``{files}`` and ``{first}`` where the others belong.
+        values: How many values it is about.
+        files: In how many files.
+        first: The first of these.
+    """
+
+    text: str
+    values: int = 0
+    files: int = 0
+    first: str = ""
+
+
+def sentences(remarks: Iterable[Remark]) -> tuple[str, ...]:
+    """The sentences of all remarks, one for those that differ in numbers only."""
+    sums: dict[str, Remark] = {}
+    for one in remarks:
+        known = sums.get(one.text, Remark(one.text, first=one.first))
+        sums[one.text] = Remark(one.text, known.values + one.values, known.files + one.files, known.first)
+    return tuple(map(_sentence, sums.values()))
+
+
+def _sentence(one: Remark) -> str:
+    numbered = one.text.replace("{values}", f"{one.values:,}").replace("{files}", f"{one.files:,}")
+    return numbered.replace("{first}", one.first)
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class ScannedRows:
     """Some samples of an object, in order: one shard of a catalogue.
@@ -76,6 +106,7 @@ class ScannedRows:
         classes: Names of the classes, with the first rows, where only the scan finds them.
         lost: Number of samples that ``damage`` costs; ``None`` if the format cannot know it.
         broken: Single samples of the object that cannot be read, while those behind them can.
+        remarks: What a user should know of these rows.
     """
 
     keys: Sequence[str]
@@ -84,6 +115,7 @@ class ScannedRows:
     classes: tuple[str, ...] | None = None
     lost: int | None = None
     broken: tuple[Loss, ...] = ()
+    remarks: tuple[Remark, ...] = ()
 
 
 def image_type(start: bytes | memoryview) -> str | None:

@@ -8,9 +8,7 @@ from collections.abc import Callable, Iterator
 from shardstream.errors import FormatError, SourceError
 from shardstream.shards.foreign import decompression
 from shardstream.shards.foreign.decompression import Codec, pieces, plain_name
-
-LONGEST = 64 << 20
-"""Bytes of the longest record that a list may have."""
+from shardstream.shards.foreign.formats.files.quotes import LONGEST
 
 LIST_SUFFIXES = frozenset((".csv", ".tsv", ".jsonl", ".ndjson", ".txt", ".lst"))
 _PEEK = 4096

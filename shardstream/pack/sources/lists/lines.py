@@ -11,13 +11,13 @@ import numpy as np
 import xxhash
 from numpy.typing import NDArray
 
-from shardstream.pack.sources.lists.compressed import LONGEST, too_long
+from shardstream.pack.sources.lists.compressed import too_long
 from shardstream.pack.sources.lists.list_file import ListFile
+from shardstream.shards.foreign.formats.files.quotes import BOM, LONGEST, grouped
 
 _CHUNK = 4 << 20
 _AT_ONCE = 1 << 16  # records of an odd csv
-_BOM = b"\xef\xbb\xbf"
-_NEWLINE, _RETURN, _QUOTE, _COMMA = b'\n\r",'
+_NEWLINE, _RETURN, _QUOTE = b'\n\r"'
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,32 +76,38 @@ class _Builder:
         )
 
 
+def text_pieces(text: ListFile) -> Iterator[bytes]:
+    """All of a list, a piece at a time."""
+    for position in range(0, text.size, _CHUNK):
+        yield text.read(position, min(position + _CHUNK, text.size))
+
+
 def survey(text: ListFile) -> tuple[int, str]:
     """Number of line ends in a file, and the hash of all of it."""
     newlines, hasher = 0, xxhash.xxh3_128()
-    for position in range(0, text.size, _CHUNK):
-        data = text.read(position, min(position + _CHUNK, text.size))
+    for data in text_pieces(text):
         newlines += data.count(b"\n")
         hasher.update(data)
     return newlines, hasher.hexdigest()
 
 
-def index_lines(text: ListFile, newlines: int, *, quoted: bool) -> LineIndex:
+def index_lines(text: ListFile, newlines: int, *, delimiter: bytes | None) -> LineIndex:
     """Find the records.
 
     Args:
         text: The file. A byte order mark at its start belongs to no record.
         newlines: How many line ends it has.
-        quoted: Whether line ends between double quotes belong to the record, as in csv (RFC 4180).
+        delimiter: Of csv (RFC 4180), whose line ends between quotes belong to the record; ``None``: a line is a record.
 
     Raises:
         SourceError: A record is longer than those of lists are.
     """
-    start = len(_BOM) if text.read(0, min(len(_BOM), text.size)) == _BOM else 0
+    start = len(BOM) if text.read(0, min(len(BOM), text.size)) == BOM else 0
     builder = _Builder(newlines + 1)
-    if not _index_blocks(text, start, builder, quoted=quoted):
+    if not _index_blocks(text, start, builder, delimiter):
+        assert delimiter is not None
         builder = _Builder(newlines + 1)
-        _index_odd_csv(text, start, builder)
+        _index_odd_csv(text, start, builder, delimiter)
     index = builder.index(text.size)
     _check_lengths(index, text.url)
     return index
@@ -115,7 +121,7 @@ def _check_lengths(index: LineIndex, url: str) -> None:
             raise too_long(url, line=int(index.lines(first + np.argmax(lengths, keepdims=True))[0]))
 
 
-def _index_blocks(text: ListFile, start: int, builder: _Builder, *, quoted: bool) -> bool:
+def _index_blocks(text: ListFile, start: int, builder: _Builder, delimiter: bytes | None) -> bool:
     """All records; False if quotes stand where no csv has them."""
     line, lines_before, odd = 1, 0, False  # line of the open record; line ends before the block; is a quote open?
     for position in range(start, text.size, _CHUNK):
@@ -126,9 +132,9 @@ def _index_blocks(text: ListFile, start: int, builder: _Builder, *, quoted: bool
         ends = np.flatnonzero(block == _NEWLINE)
         numbers = lines_before + np.arange(len(ends)) + 2  # of the line after each line end
         lines_before += len(ends)
-        if quoted:
+        if delimiter is not None:
             quotes = np.flatnonzero(block == _QUOTE)
-            if not _regular(data, quotes + before, odd):
+            if not _regular(data, quotes + before, odd, ord(delimiter)):
                 return False
             keep = np.searchsorted(quotes, ends) + odd & 1 == 0
             ends, numbers = ends[keep], numbers[keep]
@@ -147,58 +153,35 @@ def _index_blocks(text: ListFile, start: int, builder: _Builder, *, quoted: bool
     return True
 
 
-def _regular(data: NDArray[np.uint8], quotes: NDArray[np.int64], odd: bool) -> bool:
+def _regular(data: NDArray[np.uint8], quotes: NDArray[np.int64], odd: bool, delimiter: int) -> bool:
     """Whether quotes open where a field begins and close where it ends, or are doubled."""
     opening, closing = quotes[odd::2], quotes[1 - odd :: 2]
     before = data[opening[opening > 0] - 1]
     after = data[closing[closing < len(data) - 1] + 1]
     return bool(
-        np.isin(before, (_NEWLINE, _COMMA, _QUOTE)).all() and np.isin(after, (_NEWLINE, _RETURN, _COMMA, _QUOTE)).all()
+        np.isin(before, (_NEWLINE, delimiter, _QUOTE)).all()
+        and np.isin(after, (_NEWLINE, _RETURN, delimiter, _QUOTE)).all()
     )
 
 
-def _index_odd_csv(text: ListFile, start: int, builder: _Builder) -> None:
-    records = _odd_records(text.map(), start)
+def _index_odd_csv(text: ListFile, start: int, builder: _Builder, delimiter: bytes) -> None:
+    records = _odd_records(text.map(), start, delimiter)
     while found := list(islice(records, _AT_ONCE)):
         builder.add(*np.array(found).T)
 
 
-def _odd_records(data: mmap.mmap, start: int) -> Iterator[tuple[int, int]]:
-    """Where each record begins, and its first line. One whose quotes are wrong ends with that: no more is lost."""
+def _odd_records(data: mmap.mmap, start: int, delimiter: bytes) -> Iterator[tuple[int, int]]:
+    """Where each record begins, and its first line."""
     line = 1
-    while start < len(data):
-        end = _record_end(data, start)
-        if end - start > LONGEST:  # quotes that belong to other records
-            end = _find(data, b"\n", start)
-        record = data[start:end]
-        if record.removesuffix(b"\r"):
+    for group in grouped(_lines(data, start), delimiter):
+        if len(group) > 1 or group[0].removesuffix(b"\r"):
             yield start, line
-        line += record.count(b"\n") + 1
-        start = end + 1
+        line += len(group)
+        start += sum(map(len, group)) + len(group)
 
 
-def _record_end(data: mmap.mmap, start: int) -> int:
-    first = _find(data, b"\n", start)
-    at = start
-    while True:
-        if data[at : at + 1] != b'"':
-            newline = _find(data, b"\n", at)
-            comma = data.find(b",", at, newline)
-            if comma < 0:
-                return newline
-            at = comma + 1
-            continue
-        close = data.find(b'"', at + 1)
-        while close >= 0 and data[close + 1 : close + 2] == b'"':
-            close = data.find(b'"', close + 2)
-        after = data[close + 1 : close + 2]
-        if close < 0 or after not in (b"", b",", b"\r", b"\n"):
-            return first
-        if after != b",":
-            return _find(data, b"\n", close + 1)
-        at = close + 2
-
-
-def _find(data: mmap.mmap, what: bytes, start: int) -> int:
-    found = data.find(what, start)
-    return len(data) if found < 0 else found
+def _lines(data: mmap.mmap, start: int) -> Iterator[bytes]:
+    while start < len(data):
+        end = data.find(b"\n", start)
+        yield data[start:] if end < 0 else data[start:end]
+        start = len(data) if end < 0 else end + 1

@@ -24,7 +24,7 @@ from shardstream.shards.foreign.formats.files.records import Broken, Column, lab
 from shardstream.shards.foreign.names import common_folder
 
 _SUSPECTS = 100_000
-_FAST = frozenset(("tab", "csv", "blank", "lst", "json"))
+_FAST = frozenset(("tab", "tsv", "csv", "blank", "lst", "json"))
 
 
 @dataclass(slots=True)

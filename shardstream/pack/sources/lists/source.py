@@ -1,10 +1,10 @@
 """Lists of files: tab-separated lines, csv, JSON lines, and others (see ``records``).
 
 UTF-8, with or without byte order mark; Unix or Windows line ends; blank lines are skipped. In ``.csv`` files commas
-separate the columns, with quotes as in RFC 4180. A header is recognised by the name of its path column, or by the names
-that were asked for (see ``columns``). Paths are relative to the folder of the list. Compressed lists are read through a
-temporary file (see ``compressed``). Planning reads the list and keeps eight bytes a line (sixteen while keys are
-compared); tasks carry their lines.
+separate the columns, with quotes as in RFC 4180; lines with tabs may have such quotes, too (see ``quotes``). A header
+is recognised by the name of its path column, or by the names that were asked for (see ``columns``). Paths are relative
+to the folder of the list. Compressed lists are read through a temporary file (see ``compressed``). Planning reads the
+list and keeps eight bytes a line (sixteen while keys are compared); tasks carry their lines.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from shardstream.errors import SourceError, UsageError
 from shardstream.pack.sources.keys import MODES, KeyRule
 from shardstream.pack.sources.lists.columns import Columns, Wanted, settled, understand
 from shardstream.pack.sources.lists.line_reader import LineReader
-from shardstream.pack.sources.lists.lines import LineIndex, index_lines, survey
+from shardstream.pack.sources.lists.lines import LineIndex, index_lines, survey, text_pieces
 from shardstream.pack.sources.lists.list_file import ListFile, open_list
 from shardstream.pack.sources.lists.mapping import FieldRule, declared_types, types_alone
 from shardstream.pack.sources.lists.scan import scan
@@ -37,6 +37,7 @@ from shardstream.shards.foreign.formats.files.lists import (
     LIST_OF_MPDATASET,
     listed_classes,
 )
+from shardstream.shards.foreign.formats.files.quotes import COMMA, TAB, TabQuotes, tab_quotes
 from shardstream.shards.foreign.formats.files.records import (
     Broken,
     CellKind,
@@ -147,12 +148,13 @@ def open_text_list(location: Location, wanted: Wanted) -> ListSource:
     file = open_list(location)
     newlines, digest = survey(file)
     name = plain_name(location.url.rpartition("/")[2])
-    index = index_lines(file, newlines, quoted=suffix_of(name) == ".csv")
-    records = ListRecords(file, index)
-    if not len(records):
-        raise SourceError("the list is empty", url=file.url, hint=_EMPTY_HINT)
-    head = records.read(np.arange(min(_FIRST, len(records.block(0, _HEAD)[1]))))
+    index = index_lines(file, newlines, delimiter=COMMA if suffix_of(name) == ".csv" else None)
+    head = _first(file, index)
     kind = list_kind(name, head, partial(ends_with_label, is_name=partial(_is_name, wanted)))
+    quotes = tab_quotes(text_pieces(file)) if kind == "tab" else TabQuotes()
+    if quotes.csv:
+        kind, index = "tsv", index_lines(file, newlines, delimiter=TAB)
+        head = _first(file, index)
     try:
         first = split(kind, head[0])
         columns = understand(kind, first, wanted)
@@ -164,9 +166,18 @@ def open_text_list(location: Location, wanted: Wanted) -> ListSource:
         raise error.at(url=file.url) from error.__cause__
     records = ListRecords(file, index.without_first() if columns.header else index)
     source = ListSource(records, row_reader(kind, columns, wanted, location), digest)
+    source.notes += (quotes.note,) if quotes.note else ()
     if kind == "commas" and source.classes is None:
         source.classes = _classes_beside(location)
     return source
+
+
+def _first(file: ListFile, index: LineIndex) -> list[bytes]:
+    """The first records of a list, which say how it is written; SourceError where there is none."""
+    records = ListRecords(file, index)
+    if not len(records):
+        raise SourceError("the list is empty", url=file.url, hint=_EMPTY_HINT)
+    return records.read(np.arange(min(_FIRST, len(records.block(0, _HEAD)[1]))))
 
 
 def is_mpdataset(folder: Location) -> bool:

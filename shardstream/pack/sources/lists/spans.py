@@ -11,10 +11,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from shardstream.pack.sources.paths import scheme_of
-from shardstream.shards.foreign.formats.files.records import CellKind
+from shardstream.shards.foreign.formats.files.quotes import TAB
+from shardstream.shards.foreign.formats.files.records import DELIMITERS, CellKind
 
 Integers = NDArray[np.int64]
-_NEWLINE, _RETURN, _QUOTE, _COMMA, _SLASH, _DOT, _TAB = b'\n\r",/.\t'
+_NEWLINE, _RETURN, _QUOTE, _SLASH, _DOT, _TAB = b'\n\r"/.\t'
 _BLANKS = (ord(" "), _TAB, 11, 12)
 
 
@@ -48,13 +49,13 @@ class Block:
         newlines = self._positions(_NEWLINE)
         ends = np.append(newlines, len(data))[np.searchsorted(newlines, starts)]
         self.ends = ends - ((ends > starts) & (self.bytes[np.maximum(ends - 1, 0)] == _RETURN))
-        self._quoted = kind == "csv" and b'"' in data
+        self._quoted = kind in DELIMITERS and b'"' in data
         if not data.isascii() and not _is_utf8(data):
             self._mark(np.flatnonzero(self.bytes > 0x7F))
         if kind == "blank":
             self._split_blanks()
         else:
-            self._split(_COMMA if kind == "csv" else _TAB, count)
+            self._split(ord(DELIMITERS.get(kind, TAB)), count)
 
     def _positions(self, *values: int) -> Integers:
         found = self.bytes == values[0]
@@ -69,22 +70,20 @@ class Block:
     def _split(self, separator: int, count: int | None) -> None:
         found = self._positions(separator)
         if self._quoted:
-            self._check_quotes(found)
+            self._check_quotes(found, separator)
         self._first = np.searchsorted(found, self.starts)
         self._width = np.searchsorted(found, self.ends) - self._first + 1
         if count is not None:
             self.odd |= self._width != count
         self._separators = np.append(found, 0)  # so that odd records point somewhere
 
-    def _check_quotes(self, separators: Integers) -> None:
+    def _check_quotes(self, separators: Integers, separator: int) -> None:
         """Odd are records with doubled quotes, or with separators or line ends between quotes."""
         quotes = self._positions(_QUOTE)
         last = len(self.bytes) - 1
         before = np.where(quotes > 0, self.bytes[quotes - 1], _NEWLINE)
         after = np.where(quotes < last, self.bytes[np.minimum(quotes + 1, last)], _NEWLINE)
-        bounds = (
-            (before == _COMMA) | (before == _NEWLINE) | (after == _COMMA) | (after == _RETURN) | (after == _NEWLINE)
-        )
+        bounds = np.isin(before, (separator, _NEWLINE)) | np.isin(after, (separator, _RETURN, _NEWLINE))
         self._mark(quotes[~bounds])
         first = np.searchsorted(quotes, self.starts)
         self.odd |= np.searchsorted(quotes, self.ends) - first & 1 == 1

@@ -16,11 +16,20 @@ from shardstream.shards.foreign.contract import ForeignObject, ObjectListing, Re
 from shardstream.shards.foreign.decompression import plain_name
 from shardstream.shards.foreign.formats.files.columns import columns_of
 from shardstream.shards.foreign.formats.files.names import below, key_of, suffix_of
-from shardstream.shards.foreign.formats.files.records import Broken, Cells, ends_with_label, list_kind, split, text_of
-from shardstream.shards.foreign.formats.files.text import first_records, records
+from shardstream.shards.foreign.formats.files.quotes import COMMA, TAB, tab_quotes
+from shardstream.shards.foreign.formats.files.records import (
+    DELIMITERS,
+    Broken,
+    Cells,
+    ends_with_label,
+    list_kind,
+    split,
+    text_of,
+)
+from shardstream.shards.foreign.formats.files.text import first_records, records, text_pieces
 from shardstream.shards.foreign.formats.files.values import CellValues, FileValues, LabelValues, values_of
 from shardstream.shards.foreign.object_bytes import ObjectBytes
-from shardstream.shards.foreign.rows import PIECE, Loss, ScannedRows, numbered_keys, usable_key
+from shardstream.shards.foreign.rows import PIECE, Loss, Remark, ScannedRows, numbered_keys, usable_key
 from shardstream.storage import Store
 from shardstream.storage.base.store import ObjectMeta
 from shardstream.text import in_one_line, valid_unicode
@@ -61,7 +70,7 @@ def recognised(listing: ObjectListing, one: ObjectMeta, options: Mapping[str, st
     if listing.chosen:
         about["chosen"] = dict(listing.chosen)
     data = ObjectBytes(listing.store, one.path, one.size, window=_HEAD)
-    found = _List(data, about)
+    found = _List(data, about, whole=False)
     unused = found.columns.unused
     notes = (f"Columns that are not read: {', '.join(map(in_one_line, unused))}.",) if unused else ()
     folder, slash, _ = one.path.rpartition("/")
@@ -84,27 +93,39 @@ def scanned(data: ObjectBytes, about: Mapping[str, Any]) -> Iterator[ScannedRows
     Raises:
         FormatError: It is not a list, or a line cannot be read; names it.
     """
-    found = _List(data, about)
+    found = _List(data, about, whole=True)
     if not found.see():
         raise FormatError("the list has no line", url=data.url, hint="give one with a file a line")
     yield from found.rows()
 
 
 class _List:
-    """A list with its columns."""
+    """A list with its columns.
 
-    def __init__(self, data: ObjectBytes, about: Mapping[str, Any]) -> None:
+    Args:
+        data: The list.
+        about: Of its `ForeignObject`.
+        whole: Whether quotes are looked for in all of it, and not in its first lines only.
+    """
+
+    def __init__(self, data: ObjectBytes, about: Mapping[str, Any], *, whole: bool) -> None:
         self._data = data
         self.url = data.url
         self.root = data.url[: len(data.url) - len(data.path)].rstrip("/")
         options = about["options"]
         self.folder = data.path.rpartition("/")[0] if "root" not in options else self._given(options["root"])
-        self._quoted = suffix_of(plain_name(data.path)) == "csv"
-        head = first_records(data, quoted=self._quoted)
         name = plain_name(data.path.rpartition("/")[2])
+        head = first_records(data, delimiter=COMMA if suffix_of(name) == "csv" else None)
         self.kind = list_kind(
             name, [raw for _, raw in head], partial(ends_with_label, is_name=lambda _: options.get("labels") == "name")
         )
+        self.note = ""
+        if self.kind == "tab":
+            quotes = tab_quotes(text_pieces(data) if whole else [b"\n".join(raw for _, raw in head)])
+            self.note = quotes.note
+            if quotes.csv:
+                self.kind = "tsv"
+                head = first_records(data, delimiter=TAB)
         self._header_line = 0
         self._lost: dict[int, str] = {}
         self._seen = False
@@ -141,7 +162,7 @@ class _List:
         """
         pairs: list[tuple[Any, Callable[[Any], None]]]
         pairs = [(field.column, act) for field, act in zip(self.columns.fields, acts, strict=True)]
-        for line, raw in records(self._data, quoted=self._quoted):
+        for line, raw in records(self._data, delimiter=DELIMITERS.get(self.kind)):
             if line == self._header_line or line in self._lost:
                 continue
             try:
@@ -197,9 +218,10 @@ class _List:
                 yield _taken(keys, self.values, first)
                 first, keys, done = None, [], done + PIECE
         broken = tuple(Loss(f"line {line}: {what}", 1, line) for line, what in self._lost.items())
-        if keys or broken:
+        remarks = (Remark(self.note),) if self.note else ()
+        if keys or broken or remarks:
             rows = _taken(keys, self.values, first) if keys else ScannedRows([], ())
-            yield replace(rows, broken=broken)
+            yield replace(rows, broken=broken, remarks=remarks)
 
     def _key(self, cells: Cells, files: FileValues | None, number: int) -> str:
         if self.columns.key is not None:

@@ -6,7 +6,7 @@ import csv
 import json
 import os
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Literal, TypeAlias, TypeGuard
 
 import msgpack
@@ -14,14 +14,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from shardstream.shards.fields import FieldType
+from shardstream.shards.foreign.formats.files.quotes import COMMA, TAB
 from shardstream.shards.foreign.formats.jsonl.broken import Complaint, complaint_of
 from shardstream.text import valid_unicode
 
-CellKind: TypeAlias = Literal["tab", "csv", "commas", "blank", "lst", "json", "packed"]
-"""How the columns of a record are told apart: ``tab`` (also lines of one column), ``csv``, ``commas`` (of MPDataset: a
-path, two commas, a label), ``blank`` (a path, which may hold blanks, then a label), ``lst`` (of MXNet: number, labels,
-path, with tabs), ``json`` (an object), ``packed`` (a msgpack list, which is how other kinds of lists are copied to a
-temporary file)."""
+CellKind: TypeAlias = Literal["tab", "tsv", "csv", "commas", "blank", "lst", "json", "packed"]
+"""How the columns of a record are told apart: ``tab`` (also lines of one column), ``tsv`` (tabs, with quotes as csv
+writes them), ``csv``, ``commas`` (of MPDataset: a path, two commas, a label), ``blank`` (a path, which may hold blanks,
+then a label), ``lst`` (of MXNet: number, labels, path, with tabs), ``json`` (an object), ``packed`` (a msgpack list,
+which is how other kinds of lists are copied to a temporary file)."""
 
 Column: TypeAlias = int | str
 """A column by its number, or by its name in a JSON object."""
@@ -29,6 +30,8 @@ Column: TypeAlias = int | str
 Cells: TypeAlias = "list[Any] | dict[str, Any]"
 """The columns of a record. Text that was not UTF-8 holds surrogates, as Python has them in file names."""
 
+DELIMITERS: Mapping[CellKind, bytes] = {"csv": COMMA, "tsv": TAB}
+"""What is between two cells, of the kinds that have quotes."""
 _KINDS: dict[str, CellKind] = {".csv": "csv", ".jsonl": "json", ".ndjson": "json", ".tsv": "tab"}
 _MIN, _MAX = -(1 << 63), (1 << 63) - 1
 _EXACT = 1 << 53  # below which a float tells integers apart
@@ -62,7 +65,7 @@ def split(kind: CellKind, raw: bytes) -> Cells:
     if kind == "packed":
         cells: list[Any] = msgpack.unpackb(raw, strict_map_key=False, ext_hook=_array_of)
         return cells
-    raw = raw.rstrip(b"\r\n") if kind == "csv" else raw.partition(b"\n")[0].removesuffix(b"\r")
+    raw = raw.rstrip(b"\r\n") if kind in DELIMITERS else raw.partition(b"\n")[0].removesuffix(b"\r")
     if kind == "json":
         return _json(raw)
     text = raw.decode("utf-8", "surrogateescape")
@@ -75,9 +78,9 @@ def split(kind: CellKind, raw: bytes) -> Cells:
         words = list(_BLANKS.finditer(stripped))
         return [stripped[: words[-1].start()], stripped[words[-1].end() :]] if words else [stripped]
     try:
-        return next(csv.reader([text], strict=True))
+        return next(csv.reader([text], delimiter=DELIMITERS[kind].decode(), strict=True))
     except (csv.Error, StopIteration) as error:
-        raise Broken(f'malformed csv: {error}; a " inside of quotes is written as ""') from error
+        raise Broken(f'malformed {kind}: {error}; a " inside of quotes is written as ""') from error
 
 
 def packed(cells: Sequence[Any]) -> bytes:

@@ -7,46 +7,44 @@ from itertools import islice
 
 from shardstream.errors import FormatError
 from shardstream.shards.foreign.decompression import codec_of, pieces
+from shardstream.shards.foreign.formats.files.quotes import BOM, grouped
 from shardstream.shards.foreign.object_bytes import ObjectBytes
 
 _WINDOW = 4 << 20
-_LONGEST = 1 << 20  # of a record
+_LONGEST = 1 << 20  # of a line
 _FIRST, _FIRST_WINDOW = 100, 64 << 10
-_BOM = b"\xef\xbb\xbf"
 
 
-def records(data: ObjectBytes, *, quoted: bool, window: int | None = None) -> Iterator[tuple[int, bytes]]:
+def records(data: ObjectBytes, *, delimiter: bytes | None, window: int = _WINDOW) -> Iterator[tuple[int, bytes]]:
     """The records of a list with their lines, from 1; blank ones are left out.
 
     Args:
         data: The list.
-        quoted: Whether line ends between double quotes belong to the record, as in csv.
+        delimiter: Of csv, whose line ends between quotes belong to the record; ``None``: a line is a record.
         window: Bytes that are read at once.
 
     Raises:
-        FormatError: It is not text, a record is too long, or what it is compressed with is damaged.
+        FormatError: It is not text, a line is too long, or what it is compressed with is damaged.
     """
-    held, begun = b"", 0
-    for number, line in enumerate(_lines(data, window or _WINDOW), 1):
-        if held:
-            held += b"\n" + line
-        elif line.rstrip(b"\r"):
-            held, begun = line, number
-        else:
-            continue
-        if quoted and held.count(b'"') & 1:
-            if len(held) > _LONGEST:
-                raise _too_long(data, begun)
-            continue
-        yield begun, held
-        held = b""
-    if held:
-        yield begun, held
+    lines = _lines(data, window)
+    if delimiter is None:
+        yield from ((number, line) for number, line in enumerate(lines, 1) if line.rstrip(b"\r"))
+        return
+    number = 1
+    for group in grouped(lines, delimiter):
+        if len(group) > 1 or group[0].rstrip(b"\r"):
+            yield number, b"\n".join(group)
+        number += len(group)
 
 
-def first_records(data: ObjectBytes, *, quoted: bool) -> list[tuple[int, bytes]]:
+def first_records(data: ObjectBytes, *, delimiter: bytes | None) -> list[tuple[int, bytes]]:
     """The first ones."""
-    return list(islice(records(data, quoted=quoted, window=_FIRST_WINDOW), _FIRST))
+    return list(islice(records(data, delimiter=delimiter, window=_FIRST_WINDOW), _FIRST))
+
+
+def text_pieces(data: ObjectBytes) -> Iterator[bytes]:
+    """The text of a list, inflated, a piece at a time; raises as `records`."""
+    return _plain(data, _WINDOW)
 
 
 def _lines(data: ObjectBytes, window: int) -> Iterator[bytes]:
@@ -57,7 +55,7 @@ def _lines(data: ObjectBytes, window: int) -> Iterator[bytes]:
         if not place:
             if b"\0" in part[:4096]:
                 raise FormatError("this is not text", url=data.url, hint="give a list of files")
-            part = part.removeprefix(_BOM)
+            part = part.removeprefix(BOM)
         lines = (rest + part).split(b"\n")
         rest = lines.pop()
         number += len(lines)
