@@ -86,10 +86,11 @@ def write_catalogue(
     )
     if not catalogue.samples:
         look = "name a place that holds some, or another format with source_format=; hidden files hold none"
+        losses = (f"{name}: {told_losses(lost)}" for name, lost in making.lost.items())
         raise FormatError(
             f"{plan.reading.format.title}: there is no sample in any object",
             url=plan.store.url,
-            hint=next((f"{name}: {told_losses(lost)}" for name, lost in making.lost.items()), look),
+            hint=next(iter((*catalogue.warnings, *losses)), look),
         )
     return shelf.save(catalogue, _NEW)
 

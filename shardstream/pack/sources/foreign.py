@@ -179,7 +179,7 @@ class ForeignSource(StoredSource):
             self.types[LABEL] = FieldType.parse("int64")
         self.mean_bytes = _mean_bytes(dataset, self.columns)
         self.root = store.url if location.local and not names else None
-        self.notes = catalogue.notes
+        self.notes = (*catalogue.notes, *catalogue.warnings)
         self.rejects = _rejects(catalogue)
 
     def part(self, numbers: NDArray[np.int64]) -> ForeignPart:

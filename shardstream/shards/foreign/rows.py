@@ -24,6 +24,7 @@ SNIFFED = 16
 START = 12
 """First bytes of a value that tell whether it is an image, see `image_type`."""
 _PACKED = re.compile(r"\.(zstd|zst|gz|br|bz2|snappy|xz)(?=(\.[^.]+)?$)")
+_COUNT = re.compile(r"\{(values|files):([^{}]+)\}")
 _ODD = re.compile(r"[^A-Za-z0-9_.-]+")
 
 
@@ -69,7 +70,7 @@ class Remark(NamedTuple):
     """What a user should know of values that were read, for one sentence about all objects.
 
     Attributes:
-        text: The sentence, with ``{values}``, ``{files}`` and ``{first}`` where the others belong.
+        text: The sentence, with ``{values:box}``, ``{files:file}`` and ``{first}`` where the others belong.
         values: How many values it is about.
         files: In how many files.
         first: The first of these.
@@ -81,17 +82,23 @@ class Remark(NamedTuple):
     first: str = ""
 
 
-def sentences(remarks: Iterable[Remark]) -> tuple[str, ...]:
-    """The sentences of all remarks, one for those that differ in numbers only."""
+def merged(remarks: Iterable[Remark]) -> list[Remark]:
+    """Remarks of several objects, or files: one of those that differ in numbers only."""
     sums: dict[str, Remark] = {}
     for one in remarks:
         known = sums.get(one.text, Remark(one.text, first=one.first))
         sums[one.text] = Remark(one.text, known.values + one.values, known.files + one.files, known.first)
-    return tuple(map(_sentence, sums.values()))
+    return list(sums.values())
+
+
+def sentences(remarks: Iterable[Remark]) -> tuple[str, ...]:
+    """The sentences of all remarks."""
+    return tuple(map(_sentence, merged(remarks)))
 
 
 def _sentence(one: Remark) -> str:
-    numbered = one.text.replace("{values}", f"{one.values:,}").replace("{files}", f"{one.files:,}")
+    counts = {"values": one.values, "files": one.files}
+    numbered = _COUNT.sub(lambda match: plural(counts[match[1]], match[2]), one.text)
     return numbered.replace("{first}", one.first)
 
 

@@ -20,6 +20,7 @@ from shardstream.dataset.foreign.spec import ForeignSpec
 from shardstream.dataset.opened import OpenedDataset
 from shardstream.diagnose import info, verify
 from shardstream.errors import ChangedError, DataError, FormatError, NotFoundError, UsageError
+from shardstream.shards.foreign.formats.detection import yolo
 from shardstream.shards.foreign.formats.files import folders, lists
 from shardstream.storage import locate
 from shardstream.testing import MemoryStore
@@ -373,3 +374,25 @@ def test_no_process_holds_a_long_list(tmp_path) -> None:
         ss.index(path, workers=0)
         sizes[count] = int(subprocess.check_output([sys.executable, "-c", _MEMORY, str(path), "60"], timeout=300))
     assert sizes[300_000] < sizes[10_000] + 4096
+
+
+def test_a_warning_about_labels_stays_when_other_files_change(tmp_path: Path, monkeypatch, caplog) -> None:
+    monkeypatch.setattr(yolo, "PIECE", 2)
+    for number in range(4):
+        for path, data in ((f"images/{number}.jpg", jpeg(number)), (f"labels/{number}.txt", b"0 0.9 0.5 1.1 0.2")):
+            (tmp_path / "set" / path).parent.mkdir(parents=True, exist_ok=True)
+            (tmp_path / "set" / path).write_bytes(data)
+
+    def warned(count: str) -> bool:
+        caplog.clear()
+        assert len(ss.Reader(str(tmp_path / "set"))) == 4
+        told = [one.getMessage() for one in caplog.records if one.levelname == "WARNING"]
+        assert len(told) == len(info(str(tmp_path / "set")).notes) == 1
+        return count in told[0]
+
+    assert warned("4 objects in 4 label files, such as labels/0.txt")
+    assert warned("4 objects in 4 label files")
+    (tmp_path / "set/labels/3.txt").write_bytes(b"0 0.5 0.5 0.1 0.2")
+    assert warned("3 objects in 3 label files")
+    ss.pack(str(tmp_path / "set"), str(tmp_path / "packed"), workers=0)
+    assert "3 objects" in ss.pack_plan(str(tmp_path / "set"), str(tmp_path / "again")).notes[-1]

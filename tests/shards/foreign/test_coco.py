@@ -16,7 +16,7 @@ from shardstream.shards.foreign.formats.detection.json_stream import JsonStream
 from shardstream.shards.foreign.object_bytes import ObjectBytes
 from shardstream.testing import MemoryStore
 from tests.shards.foreign.damaging import cut, flipped
-from tests.shards.foreign.scanning import in_memory, listing_of, recognised, samples
+from tests.shards.foreign.scanning import in_memory, listing_of, recognised, samples, scanned
 
 PATH = "annotations/instances_val2017.json"
 POLYGON = [[1.5, 2.0, 3.25, 4, 1, 1]]
@@ -136,6 +136,29 @@ def test_what_is_recognised() -> None:
     assert samples(Coco(), MemoryStore(beside))[0][1]["jpg"] == "train/000.jpg"
     without = recognised(Coco(), listing_of(MemoryStore(objects(coco()))), {})
     assert without.objects[0].about == {"images": "val2017", "texts": ["segmentation", "caption", "keypoints"]}
+
+
+def panoptic(image: int, *segments: dict[str, Any]) -> dict[str, Any]:
+    return {"segments_info": list(segments), "file_name": f"{image}.png", "image_id": image}
+
+
+SEGMENT = {"id": 3226956, "category_id": 7, "bbox": [1, 2, 3, 4], "area": 9, "iscrowd": 0}
+
+
+def test_panoptic_segments_are_objects() -> None:
+    again = {"id": 5, "category_id": 3, "bbox": [0, 0, 8, 8], "area": 20, "iscrowd": 1}
+    data = coco(annotations=[panoptic(10, SEGMENT, again), panoptic(40), panoptic(20, again)])
+    found = dict(read(data))
+    assert found["003"]["boxes"].tolist() == [[1, 2, 4, 6], [0, 0, 8, 8]]
+    assert found["003"]["segment_ids"].tolist() == [3226956, 5]
+    assert [found[key]["labels"].tolist() for key in sorted(found)] == [[], [], [0], [1, 0]]
+    assert found["002"]["iscrowd"].tolist() == [1]
+    ((_, rows),) = scanned(Coco(), MemoryStore(objects(data)))
+    assert "PNG files with their pixels are not" in rows.remarks[0].text
+    refused(coco(annotations=[panoptic(10, SEGMENT), annotation(1, 10)]), "this one differs")
+    refused(coco(annotations=[{"image_id": 10, "segments_info": [5]}]), "not a list of objects")
+    first = json.dumps({"annotations": [panoptic(10, SEGMENT)], "images": images()}).encode()
+    assert read(first)[3][1]["segment_ids"].tolist() == [3226956]
 
 
 def test_masks_that_are_not_chosen_are_not_kept() -> None:

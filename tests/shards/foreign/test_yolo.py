@@ -13,14 +13,19 @@ from hypothesis import strategies as st
 from shardstream.errors import FormatError, UsageError
 from shardstream.shards.foreign.formats.detection import yolo
 from shardstream.shards.foreign.formats.detection.yolo import Yolo
-from shardstream.shards.foreign.formats.detection.yolo_labels import BadLabels, read_labels
-from shardstream.shards.foreign.formats.detection.yolo_set import label_file
+from shardstream.shards.foreign.formats.detection.yolo_labels import BadLabels, KeyPoints, read_labels
+from shardstream.shards.foreign.formats.detection.yolo_set import label_stems
+from shardstream.shards.foreign.rows import sentences
 from shardstream.shards.foreign.yaml_files import read_yaml
 from shardstream.testing import MemoryStore
-from tests.shards.foreign.scanning import in_memory, listing_of, recognised, samples
+from tests.shards.foreign.scanning import in_memory, listing_of, recognised, samples, scanned
 
 NAMES = "names:\n  0: cat\n  1: 'a dog'\n"
 LABELS = {"0": b"0 0.5 0.5 0.2 0.4\n1 0.25 0.5 0.5 1\n", "1": b"", "3": b"1 0.5 0.5 0.1 0.1"}  # 2 has none
+
+
+def label_file(path: str) -> str:
+    return f"{next(label_stems(path))}.txt"
 
 
 def objects(images: str = "images/train", text: str = f"train: images/train\n{NAMES}") -> dict[str, bytes]:
@@ -129,7 +134,7 @@ def test_outlines_and_key_points() -> None:
 )
 def test_labels_that_are_refused(line, match) -> None:
     with pytest.raises(BadLabels, match=match):
-        read_labels(LABELS["0"] + line, classes=2, points=0)
+        read_labels(LABELS["0"] + line, classes=2, points=KeyPoints())
     store = MemoryStore(objects() | {"labels/train/1.txt": line, "labels/train/3.txt": line})
     one = recognised(Yolo(), listing_of(store)).objects[0]
     (rows,) = Yolo().scan(Yolo().open(store, one), one.about)
@@ -217,3 +222,83 @@ def test_any_text_is_read_or_left(monkeypatch) -> None:
             text[draw.randrange(len(text))] = draw.choice("[]{}'\":#- \n&*|a0\\")
         with suppress(FormatError, UsageError, AssertionError):
             read(objects(text="".join(text)))
+
+
+def scanned_rows(files: dict[str, bytes]) -> tuple[dict[str, list[list[float]]], list[str]]:
+    """Boxes of each image as a file of labels has them, and what a user is told."""
+    rows = [rows for _, rows in scanned(Yolo(), MemoryStore(files))]
+    boxes = {key: np.round(one["boxes"].astype(float), 4).tolist() for key, one in samples(Yolo(), MemoryStore(files))}
+    return boxes, list(sentences(one for some in rows for one in some.remarks))
+
+
+@pytest.mark.parametrize(
+    ("image", "label"),
+    [
+        ("train/images/0.jpg", "train/labels/0.txt"),
+        ("train/images/0.jpg", "train/labels/0.TXT"),
+        ("train/images/0.jpg", "train/images/0.txt"),
+        ("train/images/0.jpg", "train/images/0.Txt"),
+        ("images/train/images/0.jpg", "images/train/labels/0.txt"),
+        ("images/train/images/0.jpg", "labels/train/images/0.txt"),
+        ("images/images/0.jpg", "images/labels/0.txt"),
+        ("pictures/0.jpg", "pictures/0.txt"),
+    ],
+)
+def test_labels_are_found_in_every_place(image, label) -> None:
+    line = b"0 0.5 0.5 0.25 0.25"
+    for text in (f"train: {image.split('/')[0]}\n{NAMES}", f"train: list.txt\n{NAMES}"):
+        files = {image: b"\xff\xd8\xff", label: line, "data.yaml": text.encode(), "list.txt": image.encode()}
+        assert scanned_rows(files) == ({"0": [[0.5, 0.5, 0.25, 0.25]]}, [])
+    if image.startswith("images/"):
+        assert scanned_rows({image: b"\xff\xd8\xff", label: line})[0] == {"0": [[0.5, 0.5, 0.25, 0.25]]}
+
+
+def test_images_beside_captions_are_not_of_yolo() -> None:
+    assert Yolo().recognise(listing_of(MemoryStore({"images/0.jpg": b"", "images/0.txt": b"a dog"})), {}) is None
+
+
+def test_labels_that_are_not_used_are_told() -> None:
+    files = objects(text=f"train: images/train\nvalidation: images/val\n{NAMES}")
+    files |= {
+        "images/val/9.jpg": b"",
+        "labels/val/9.txt": b"0 0 0 1 1",
+        "labels/classes.txt": b"a\nb",
+        "README.txt": b"",
+    }
+    one = recognised(Yolo(), listing_of(MemoryStore(files)), {"split": "train"}).objects[0]
+    assert one.about["remarks"] == []
+    files = {path: data for path, data in files.items() if "val" not in path} | {"data.yaml": objects()["data.yaml"]}
+    moved = {path.replace("labels/train", "Labels"): data for path, data in files.items()}
+    boxes, told = scanned_rows(moved)
+    assert set(map(len, boxes.values())) == {0}
+    assert len(told) == 2
+    assert "No label file belongs to any of 4 images" in told[0]
+    assert told[1] == "Without an image: 3 label files, such as Labels/0.txt."
+
+
+def test_objects_that_reach_out_of_their_image_are_cut_and_told() -> None:
+    boxes, told = scanned_rows(
+        objects()
+        | {
+            "labels/train/0.txt": b"0 0.5 0.5 1 1.2\n0 1.05 0.5 0.3 0.2\n0 -0.2 0.5 0.1 0.1\n1 0.9 0.9 0.4 0.4",
+            "labels/train/1.txt": b"0 100 50 20 30\n1 320 240 64 64",
+            "labels/train/2.txt": b"0 0.5 0.5 1.0000001 1",
+            "labels/train/3.txt": b"0 -0.5 0 0.5 0 0.5 0.5",
+        }
+    )
+    assert boxes == {
+        "0": [[0.5, 0.5, 1, 1], [0.95, 0.5, 0.1, 0.2], [0.9, 0.9, 0.4, 0.4]],
+        "2": [[0.5, 0.5, 1, 1]],
+        "3": [[0.25, 0.25, 0.5, 0.5]],
+    }
+    assert len(told) == 1
+    assert "6 objects in 3 label files, such as labels/train/0.txt" in told[0]
+
+
+def test_key_points_outside_are_told() -> None:
+    files = objects(text=f"train: images/train\nkpt_shape: [2, 3]\n{NAMES}")
+    files |= {label_file(f"images/train/{row}.jpg"): b"0 .5 .5 1 1 .1 .2 2 .3 %d.4 0" % row for row in range(4)}
+    boxes, told = scanned_rows(files)
+    assert set(map(len, boxes.values())) == {1}
+    assert len(told) == 1
+    assert "3 objects in 3 label files, such as labels/train/1.txt" in told[0]

@@ -39,6 +39,7 @@ class Annotations:
         self._labels = array("q")
         self._crowds = array("B")
         self._areas = array("f")
+        self._segments = array("q")
         self._texts = {name: TextSpool(data) for name in texts}
 
     def __len__(self) -> int:
@@ -49,6 +50,19 @@ class Annotations:
         value = one.value
         if not isinstance(value, dict):
             raise self._data.damaged("an annotation is not an object", one.offset)
+        if "segments_info" not in value:
+            self._add(one)
+            return
+        segments = value["segments_info"]
+        if not isinstance(segments, list) or not all(isinstance(segment, dict) for segment in segments):
+            raise self._data.damaged("segments_info of an annotation is not a list of objects", one.offset)
+        for segment in segments:
+            part = Element(one.offset, {**segment, "image_id": value.get("image_id")}, {})
+            self._segments.append(integer(self._data, part, "id"))
+            self._add(part)
+
+    def _add(self, one: Element) -> None:
+        value = one.value
         count = len(self._images)
         self._images.append(integer(self._data, one, "image_id"))
         self._offsets.append(one.offset)
@@ -63,8 +77,11 @@ class Annotations:
             if crowd not in (0, 1):
                 raise self._data.damaged(f"iscrowd of an annotation is {crowd!r:.40}", one.offset)
             self._crowds.append(crowd)
-        if len(self._boxes) not in (0, 4 * count + 4) or len(self._labels) not in (0, count + 1):
-            raise self._data.damaged("some annotations have a bbox or category_id, and this one differs", one.offset)
+        lengths = len(self._boxes) // 4, len(self._labels), len(self._segments)
+        if any(length not in (0, count + 1) for length in lengths):
+            raise self._data.damaged(
+                "some annotations have a bbox, category_id or segments_info, and this one differs", one.offset
+            )
         for name, texts in self._texts.items():
             place = one.places.get(name)
             texts.add(*((0, 0) if place is None else (place[0], place[1] - place[0])))
@@ -99,6 +116,8 @@ class Annotations:
             found["box"] = np.frombuffer(self._boxes, np.float32).reshape(-1, 4)
             found["crowd"] = np.frombuffer(self._crowds, np.uint8)
             found["area"] = np.frombuffer(self._areas, np.float32)
+        if len(self._segments):
+            found["segment"] = np.frombuffer(self._segments, np.int64)
         return found
 
     def text(self, name: str, number: int) -> bytes:
@@ -110,6 +129,11 @@ class Annotations:
             except UnicodeDecodeError as error:
                 raise self.error(f"{name} of an annotation is not UTF-8", number) from error
         return found
+
+    @property
+    def panoptic(self) -> bool:
+        """Whether they are segments, whose pixels are in files of their own."""
+        return len(self._segments) > 0
 
     @property
     def texts(self) -> list[str]:
@@ -168,6 +192,8 @@ class BesideImages:
             columns.append(numbers_column("areas", found["area"][chosen], ends))
         if "label" in found:
             columns.append(numbers_column("labels", found["label"][chosen], ends))
+        if "segment" in found:
+            columns.append(numbers_column("segment_ids", found["segment"][chosen], ends))
         for name in self._of.texts:
             texts = [self._of.text(name, number) for number in chosen.tolist()]
             columns.append(lists_column(TEXTS[name], texts, ends))

@@ -18,7 +18,7 @@ from shardstream.shards.foreign.formats.detection.json_stream import Element, Js
 from shardstream.shards.foreign.formats.files.names import below, file_column, key_of, kind_of, suffix_of
 from shardstream.shards.foreign.names import common_folder, tells_detection
 from shardstream.shards.foreign.object_bytes import ObjectBytes
-from shardstream.shards.foreign.rows import ScannedRows, pieces, usable_key
+from shardstream.shards.foreign.rows import Remark, ScannedRows, pieces, usable_key
 from shardstream.shards.index import Column
 from shardstream.storage import Store
 from shardstream.storage.base.store import ObjectMeta
@@ -29,9 +29,12 @@ _FAR = 16 << 20  # bytes in which the first picture is looked for, before the fo
 _MOST_FILES = 200  # of JSON, in a folder that may be one of COCO
 _MOST_CATEGORIES = 1_000_000
 _MOST_SUFFIXES = 100
+_PANOPTIC = (
+    "Of panoptic annotations the boxes, labels and ids of segments are read; the PNG files with their pixels are not."
+)
 _LISTS = {
     "images": re.compile(rb'"images"\s*:\s*\[\s*\{[^\[]*"file_name"'),
-    "annotations": re.compile(rb'"annotations"\s*:\s*\[\s*\{[^{]*"image_id"'),
+    "annotations": re.compile(rb'"annotations"\s*:\s*\[\s*\{[^{]*"(image_id|segments_info)"'),
 }
 
 
@@ -248,9 +251,9 @@ class _File:
             columns = [*self._image_columns(ids, begin, end), *beside.rows(begin, end)]
             keys = [usable_key(key_of(path, len(self._common or ""))) for path in self._paths(begin, end)]
             last = damage if end == len(ids) else None
-            yield ScannedRows(
-                keys, tuple(sorted(columns, key=lambda one: one.name)), last, None if begin else classes, 0
-            )
+            remarks = (Remark(_PANOPTIC),) if self._annotations.panoptic and not begin else ()
+            ordered = tuple(sorted(columns, key=lambda one: one.name))
+            yield ScannedRows(keys, ordered, last, None if begin else classes, 0, remarks=remarks)
 
     def _paths(self, begin: int, end: int) -> list[str]:
         start, out = self._name_ends[begin - 1] if begin else 0, []

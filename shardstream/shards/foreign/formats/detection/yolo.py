@@ -12,19 +12,30 @@ import numpy as np
 from shardstream.errors import FormatError
 from shardstream.shards.fields import FieldType
 from shardstream.shards.foreign.contract import ForeignFormat, ForeignObject, ObjectListing, Recognised
-from shardstream.shards.foreign.formats.detection.yolo_labels import BadLabels, Objects, read_labels
-from shardstream.shards.foreign.formats.detection.yolo_set import found_set, label_file
+from shardstream.shards.foreign.formats.detection.yolo_labels import BadLabels, KeyPoints, Objects, read_labels
+from shardstream.shards.foreign.formats.detection.yolo_set import found_set
 from shardstream.shards.foreign.formats.files.names import file_column, key_of, kind_of, suffix_of
 from shardstream.shards.foreign.held import boxes_column, lists_column, numbers_column
 from shardstream.shards.foreign.names import common_folder
 from shardstream.shards.foreign.object_bytes import FETCH_AGAIN, ObjectBytes
-from shardstream.shards.foreign.rows import PIECE, Loss, ScannedRows, usable_key
+from shardstream.shards.foreign.rows import PIECE, Loss, Remark, ScannedRows, merged, usable_key
 from shardstream.sizes import plural
 from shardstream.storage import Request, Store, fetch
 from shardstream.storage.base.store import ObjectMeta
 
 _LARGEST = 16 << 20  # of a file of labels
 _TOGETHER = 256  # files of labels that are read at once
+_NO_LABELS = (
+    "No label file belongs to any of {values:image}, so none has objects. The labels of an image are where the last "
+    "'images' of its path is 'labels', or beside it. The first image is {first}."
+)
+_UNUSED = "Without an image: {files:label file}, such as {first}."
+_CUT = (
+    "Outside of their image, whose sides are 1 (are these pixels?): {values:object} in {files:label file}, such as "
+    "{first}. They are cut at the edges of the image, or left out if nothing remains, and so are images without a "
+    "remaining object."
+)
+_STRAYS = "With key points outside of their image: {values:object} in {files:label file}, such as {first}."
 _NOTHING = Objects([], [], [], [])
 
 
@@ -43,7 +54,7 @@ class Yolo(ForeignFormat):
         found = found_set(listing, options)
         if found is None:
             return None
-        pictures, sizes = found.pictures, found.files
+        pictures = found.pictures
         # Where all names lie: as with folders of pictures, a key is the name without what all share.
         paths = [one.path for one in pictures]
         common = len(common_folder(min(paths), max(paths)))
@@ -52,15 +63,20 @@ class Yolo(ForeignFormat):
             "type": str(kind.type),
             "common": common,
             "classes": None if found.classes is None else len(found.classes),
-            "points": found.points,
+            "points": list(found.points),
             "boxes": options.get("boxes", "cxcywh"),
         }
-        labels = [sizes.get(label_file(path)) for path in paths]
+        labels = [found.labels.of(path) for path in paths]
         none = sum(one is None for one in labels)
         notes = (f"Without a file of labels, and so without objects: {plural(none, 'picture')}.",) if none else ()
+        remarks = []
+        if none == len(paths):
+            remarks.append(Remark(_NO_LABELS, none, first=paths[0]))
+        if unused := found.labels.unused(found.lists):
+            remarks.append(Remark(_UNUSED, files=len(unused), first=unused[0]))
         objects = (
-            _run(pictures[begin : begin + PIECE], labels[begin : begin + PIECE], about)
-            for begin in range(0, len(pictures), PIECE)
+            _run(pictures[at : at + PIECE], labels[at : at + PIECE], about if at else {**about, "remarks": remarks})
+            for at in range(0, len(pictures), PIECE)
         )
         return Recognised(tuple(objects), found.classes, notes)
 
@@ -70,16 +86,25 @@ class Yolo(ForeignFormat):
     def scan(self, data: ObjectBytes, about: Mapping[str, Any]) -> Iterator[ScannedRows]:
         assert isinstance(data, _Labels)
         kept, broken = list[tuple[Sequence[Any], Objects]](), list[Loss]()
-        for (path, size, _), found in zip(about["files"], data.all(about["labels"]), strict=True):
+        remarks = [Remark(*one) for one in about.get("remarks", ())]
+        points = KeyPoints(*about["points"])
+        for (path, size, _), labels, found in zip(
+            about["files"], about["labels"], data.all(about["labels"]), strict=True
+        ):
             try:
-                objects = read_labels(found, classes=about["classes"], points=about["points"]) if found else _NOTHING
+                objects = read_labels(found, classes=about["classes"], points=points) if found else _NOTHING
             except BadLabels as error:
-                url = data.wrong(label_file(path), "").place["url"]
+                url = data.wrong(labels[0], "").place["url"]
                 broken.append(Loss(f"labels cannot be read: {url}: {error}", 1))
-            else:
+                continue
+            if objects.cut:
+                remarks.append(Remark(_CUT, objects.cut, 1, labels[0]))
+            if objects.strays:
+                remarks.append(Remark(_STRAYS, objects.strays, 1, labels[0]))
+            if objects.labels or not objects.cut:
                 kept.append(((path, size), objects))
         rows = _rows([one for one, _ in kept], [objects for _, objects in kept], about)
-        yield replace(rows, broken=tuple(broken))
+        yield replace(rows, broken=tuple(broken), remarks=tuple(merged(remarks)))
 
 
 def _run(files: Sequence[ObjectMeta], labels: Sequence[ObjectMeta | None], about: Mapping[str, Any]) -> ForeignObject:

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from shardstream.errors import FormatError, UsageError, did_you_mean
 from shardstream.shards.foreign.contract import ObjectListing
+from shardstream.shards.foreign.formats.detection.yolo_labels import KeyPoints
 from shardstream.shards.foreign.formats.files.names import below, is_picture, suffix_of
 from shardstream.shards.foreign.names import splits
 from shardstream.shards.foreign.strays import find_stray
@@ -21,11 +22,17 @@ _SPLITS = ("train", "val", "test")
 _YAML = (".yaml", ".yml")
 # What a file has to say for it to be one of YOLO, before it is asked whether YAML can be read here.
 _LOOKS = tuple(
-    re.compile(rb"^['\"]?(%s)['\"]?[ \t]*:" % names, re.MULTILINE) for names in (b"names|nc", b"train|val|test")
+    re.compile(rb"^['\"]?(%s)['\"]?[ \t]*:" % names, re.MULTILINE)
+    for names in (b"names|nc", b"train|val|validation|test")
 )
+_LINES = re.compile(rb"\s*[0-9]+([ \t]+-?[0-9.eE+-]+){4,}[ \t]*(\r?\n|\Z)")  # labels begin with such a line
+_HEAD = 4096
 _CLASSES = ("classes.txt", "labels/classes.txt", "obj.names")
 _MOST_CLASSES = 1_000_000
 _MOST_NUMBERS = 3000  # of key points
+_DESCRIBES = re.compile(
+    r"(classes|names|labels|train|valid(ation)?|val|test|notes|read.?me.*|licen[cs]e|requirements)\.txt", re.IGNORECASE
+)
 _IMAGES, _LABELS = "/images/", "/labels/"
 
 
@@ -34,25 +41,60 @@ class FoundSet(NamedTuple):
 
     Attributes:
         pictures: Its pictures, in their order.
-        files: All files by name.
+        labels: Their files of labels.
         classes: Names of the classes; ``None`` where nothing says them.
-        points: How many numbers of key points each object has.
+        points: The key points of each object.
+        lists: Files of text that list images.
     """
 
     pictures: Sequence[ObjectMeta]
-    files: Mapping[str, ObjectMeta]
+    labels: LabelFiles
     classes: tuple[str, ...] | None
-    points: int = 0
+    points: KeyPoints = KeyPoints()
+    lists: frozenset[str] = frozenset()
 
 
-def label_file(path: str) -> str:
-    """Where the labels of a picture are.
+def label_stems(path: str) -> Iterator[str]:
+    """Where the labels of an image may be, without suffix, the best place first.
 
-    >>> label_file("a/images/train/1.jpg"), label_file("b/1.jpg")
-    ('a/labels/train/1.txt', 'b/1.txt')
+    >>> list(label_stems("images/a/images/1.jpg"))
+    ['images/a/labels/1', 'labels/a/images/1', 'images/a/images/1']
     """
-    folder, images, rest = f"/{path}".rpartition(_IMAGES)
-    return os.path.splitext(f"{folder}{_LABELS}{rest}"[1:] if images else path)[0] + ".txt"
+    stem = f"/{os.path.splitext(path)[0]}"
+    end = len(stem)
+    while (at := stem.rfind(_IMAGES, 0, end)) >= 0:
+        yield f"{stem[:at]}{_LABELS}{stem[at + len(_IMAGES) :]}"[1:]
+        end = at + len(_IMAGES) - 1
+    yield stem[1:]
+
+
+class LabelFiles:
+    """The files of labels of a listing, whose suffix may be in any case.
+
+    Args:
+        objects: All objects.
+    """
+
+    def __init__(self, objects: Sequence[ObjectMeta]) -> None:
+        self._files = {os.path.splitext(one.path)[0]: one for one in objects if suffix_of(one.path) == "txt"}
+        self._pictures = [one.path for one in objects if is_picture(suffix_of(one.path))]
+
+    def of(self, path: str) -> ObjectMeta | None:
+        """The file of labels of an image; ``None`` if there is none."""
+        return next((self._files[stem] for stem in label_stems(path) if stem in self._files), None)
+
+    def unused(self, lists: Collection[str]) -> list[str]:
+        """Files in directories of labels, or beside images, that are of no image, but for these lists."""
+        used = {one.path for path in self._pictures if (one := self.of(path)) is not None}
+        folders = {path.rpartition("/")[0] for path in self._pictures}
+        return [
+            one.path
+            for one in self._files.values()
+            if one.path not in used
+            and one.path not in lists
+            and not _DESCRIBES.match(one.path.rpartition("/")[2])
+            and ("labels" in one.path.lower().split("/")[:-1] or one.path.rpartition("/")[0] in folders)
+        ]
 
 
 def found_set(listing: ObjectListing, options: Mapping[str, str]) -> FoundSet | None:
@@ -93,9 +135,12 @@ def _read(listing: ObjectListing, one: ObjectMeta) -> Mapping[str, Any] | None:
 
 def _by_folders(listing: ObjectListing, options: Mapping[str, str]) -> FoundSet | None:
     """Folders ``images`` and ``labels``, with a folder a split in them or not."""
-    files = {one.path: one for one in listing.objects}
     pictures = [one for one in listing.objects if one.path.startswith("images/") and is_picture(suffix_of(one.path))]
-    if not any(label_file(one.path) in files for one in pictures):
+    if not pictures:
+        return None
+    labels = LabelFiles(listing.objects)
+    first = next((found for one in pictures if (found := labels.of(one.path)) is not None), None)
+    if first is None or (first.path.startswith("images/") and not _LINES.match(listing.start(first.path, _HEAD))):
         return None
     folders = sorted({one.path.split("/")[1] for one in pictures if one.path.count("/") > 1})
     split = options.get("split")
@@ -105,16 +150,16 @@ def _by_folders(listing: ObjectListing, options: Mapping[str, str]) -> FoundSet 
         pictures = [one for one in pictures if one.path.startswith(f"images/{split}/")]
     elif several := splits(folders):
         raise _several(listing, several)
-    return FoundSet(_in_order(pictures), files, _listed_classes(listing, files))
+    return FoundSet(_in_order(pictures), labels, _listed_classes(listing))
 
 
 def _in_order(pictures: Sequence[ObjectMeta]) -> Sequence[ObjectMeta]:
     return sorted(pictures, key=lambda one: os.fsencode(one.path))
 
 
-def _listed_classes(listing: ObjectListing, files: Mapping[str, ObjectMeta]) -> tuple[str, ...] | None:
+def _listed_classes(listing: ObjectListing) -> tuple[str, ...] | None:
     for path in _CLASSES:
-        if path in files and files[path].size < LARGEST:
+        if path in listing and listing.size(path) < LARGEST:
             lines = listing.read(path).decode("utf-8", "replace").splitlines()
             return tuple(line.strip() for line in lines if line.strip()) or None
     return None
@@ -153,6 +198,8 @@ class _Described:
 
     def found(self, options: Mapping[str, str]) -> FoundSet:
         """Its pictures, of one split."""
+        if not self.said.get("val"):  # which some call validation
+            self.said = {**self.said, "val": self.said.get("validation")}
         there = [name for name in _SPLITS if self.said.get(name)]
         split = options.get("split")
         if split is None and len(there) > 1:
@@ -174,7 +221,8 @@ class _Described:
         pictures = [one for place in places for one in self._in(place)]
         if not pictures:
             raise self._wrong(f"there is no picture in {', '.join(places)}")
-        return FoundSet(pictures, self.files, self._classes(), self._points())
+        lists = frozenset(place for name in _SPLITS for place in self._places(name))
+        return FoundSet(pictures, LabelFiles(self.listing.objects), self._classes(), self._points(), lists)
 
     def _wrong(self, what: str, hint: str = "correct the file") -> FormatError:
         return FormatError(what, url=self.listing.store.locate(self.path), hint=hint)
@@ -249,11 +297,11 @@ class _Described:
         numbered = {int(number): name for number, name in pairs}
         return tuple(numbered.get(one, f"class {one}") for one in range(max(numbered, default=-1) + 1)) or None
 
-    def _points(self) -> int:
+    def _points(self) -> KeyPoints:
         shape = self.said.get("kpt_shape")
         if shape is None:
-            return 0
+            return KeyPoints()
         is_shape = isinstance(shape, list) and len(shape) == 2 and all(isinstance(one, str) for one in shape)
         if not is_shape or not all(one.isdecimal() and len(one) < 5 for one in shape):
             raise self._wrong("'kpt_shape' is not two numbers")
-        return min(int(shape[0]) * int(shape[1]), _MOST_NUMBERS)
+        return KeyPoints(min(int(shape[0]) * int(shape[1]), _MOST_NUMBERS), int(shape[1]))
