@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,9 @@ import pytest
 
 import shardstream as ss
 from shardstream.dataset.foreign.places import rooted
-from shardstream.errors import FormatError, UsageError
+from shardstream.errors import FormatError, SourceError, UsageError
+from shardstream.pack.sources import Item
+from shardstream.pack.sources.opening import open_source
 from shardstream.shards.foreign.formats.files import lists, text
 from shardstream.testing import MemoryStore
 
@@ -245,3 +248,42 @@ def test_annotations_whose_pictures_are_elsewhere(folder: Path, tmp_path: Path) 
         assert [bytes(one["jpg"]) for one in read(path, root=root)] == [jpeg(row) for row in range(COUNT)]
     report = ss.pack(path, tmp_path / "packed", workers=0, format_options={"root": str(folder / "images")})
     assert report.samples == COUNT
+
+
+@pytest.mark.parametrize(
+    ("label", "other", "value"),
+    [
+        ("1", "2", 1),
+        ("9007199254740993", "2", 2**53 + 1),
+        ("9007199254740993.0", "2", 2**53 + 1),
+        ("9223372036854775807.0", "2", 2**63 - 1),
+        (" 007 ", "1.5e1", 7),
+        ("3", "cat", None),
+        ("3", "1,5", None),
+        ("2.5", "3.5", None),
+        ("1.0e99", "3", None),
+        ("9223372036854775808.0", "3", None),
+    ],
+)
+def test_labels_are_integers_to_the_last_digit_or_refused(folder: Path, label: str, other: str, value: Any) -> None:
+    """In place and packed; where some are integers, others do not silently make names of all."""
+    path = write(folder / "list.tsv", [f"images/00.jpg\t{label}", f"images/01.jpg\t{other}"])
+    packed = []
+    with suppress(SourceError):
+        packed = [one for one in open_source(path).part(np.arange(2)) if isinstance(one, Item)]
+    if value is None:
+        assert len(packed) < 2
+        with pytest.raises(FormatError, match="is not a 64-bit integer") as caught:
+            read(path)
+        assert "labels=name" in caught.value.hint
+        assert [one["cls"] for one in read(path, labels="name")] == [label > other, label <= other]
+    else:
+        assert packed[0].values["cls"] == read(path)[0]["cls"] == value
+
+
+def test_a_name_that_two_columns_have_is_no_column(folder: Path) -> None:
+    path = write(folder / "list.csv", ["path,note,note", "images/00.jpg,a,b"])
+    for act in (lambda: read(path, {"note": "note"}), lambda: ss.pack(str(path), "out", fields={"note": "note"})):
+        with pytest.raises(UsageError, match="several columns are called 'note'"):
+            act()
+    assert read(path, {"jpg": "path:file", "note": "2"})[0]["note"] == "b"

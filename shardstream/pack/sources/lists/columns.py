@@ -135,6 +135,8 @@ def _by_name(names: Sequence[str], wanted: Wanted, *, number: bool) -> Columns:
     chosen, declared = _chosen(wanted, names)
 
     def place(name: str) -> Column:
+        if names.count(name) > 1:
+            raise UsageError(f"several columns are called {name!r}", hint="use the number of the column, from 0")
         if name in names:
             return names.index(name) if number else name
         if number and name.isdecimal() and int(name) < len(names):

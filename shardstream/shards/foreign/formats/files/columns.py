@@ -118,6 +118,10 @@ class _Known:
             return text if text in self.names else None
         if text.isdecimal() and int(text) < len(self.names):  # also where a label of the first line is that number
             return int(text)
+        if self.names.count(text) > 1:
+            raise UsageError(
+                f"several columns are called {text!r}", url=self._url, hint="use the number of the column, from 0"
+            )
         return self.names.index(text) if text in self.names else None
 
     def _column(self, text: str, what: str) -> Column:
@@ -146,7 +150,8 @@ class _Known:
 
     def _unused(self, fields: Sequence[ListField], key: Column | None, *, header: bool) -> tuple[str, ...]:
         used = {key, *(one.column for one in fields)}
-        return tuple(name for name in self.names if header and self.place(name) not in used)
+        places: Sequence[Column] = self.names if self._json else range(len(self.names))
+        return tuple(name for name, place in zip(self.names, places, strict=True) if header and place not in used)
 
     def may_be_told(self, chosen: Mapping[str, str]) -> bool:
         """Whether fields are chosen of those that a list has by itself, as ``cls``."""

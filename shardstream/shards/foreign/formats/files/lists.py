@@ -191,7 +191,10 @@ class _List:
         self._seen = True
         for one in self.values:
             if isinstance(one, LabelValues):
-                one.settle()
+                try:
+                    one.settle()
+                except Broken as error:
+                    raise FormatError(str(error), url=self.url, hint=error.hint) from error
         return count
 
     def broken(self, line: int, error: Broken) -> FormatError:

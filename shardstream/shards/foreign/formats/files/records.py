@@ -7,6 +7,7 @@ import json
 import os
 import re
 from collections.abc import Callable, Mapping, Sequence
+from decimal import Decimal, InvalidOperation
 from typing import Any, Literal, TypeAlias, TypeGuard
 
 import msgpack
@@ -35,6 +36,7 @@ DELIMITERS: Mapping[CellKind, bytes] = {"csv": COMMA, "tsv": TAB}
 _KINDS: dict[str, CellKind] = {".csv": "csv", ".jsonl": "json", ".ndjson": "json", ".tsv": "tab"}
 _MIN, _MAX = -(1 << 63), (1 << 63) - 1
 _EXACT = 1 << 53  # below which a float tells integers apart
+_LONGEST_NUMBER = 64
 TRUTH = {"true": True, "1": True, "false": False, "0": False}
 _BLANKS = re.compile(r"[ \t\v\f]+")
 _ARRAY = 0  # the extension type of arrays of numbers
@@ -154,7 +156,7 @@ def parse_label(value: object) -> int:
     if isinstance(value, str):
         if "_" in value:
             raise ValueError(value)
-        number = float(value) if "." in value else int(value)
+        number = _decimal(value) if "." in value else int(value)
     elif isinstance(value, int | float) and not isinstance(value, bool):
         number = value
     else:
@@ -163,6 +165,17 @@ def parse_label(value: object) -> int:
         raise ValueError(value)
     if not _MIN <= number <= _MAX:
         raise ValueError(value)
+    return int(number)
+
+
+def _decimal(text: str) -> int:
+    """The integer of a text with a decimal point, to the last digit; ValueError."""
+    try:
+        number = Decimal(text.strip()) if len(text) <= _LONGEST_NUMBER else None
+    except InvalidOperation:
+        number = None
+    if number is None or not number.is_finite() or number.adjusted() > len(str(_MAX)) or number != int(number):
+        raise ValueError(text)
     return int(number)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from typing import Any
@@ -118,6 +119,9 @@ class LabelValues(CellValues):
         self._labels = labels
         self._seen: set[str] = set()
         self._numbers = True
+        self._integer: str | None = None
+        self._other: str | None = None
+        self._word = False
         self._found: list[int] = []
         self._known: dict[str, int] | None = None
         self.classes: tuple[str, ...] | None = None
@@ -129,7 +133,11 @@ class LabelValues(CellValues):
         if label in self._seen or (self._numbers and len(self._seen) >= _MOST_NAMES and _is_integer(label)):
             return
         self._seen.add(label)
-        self._numbers = self._numbers and _is_integer(label)
+        if _is_integer(label):
+            self._integer = self._integer or label
+        else:
+            self._numbers, self._other = False, self._other or label
+            self._word = self._word or not _is_number(label)
         if not self._numbers and len(self._seen) > _MOST_NAMES:
             raise Broken(f"the labels have more than {_MOST_NAMES:,} names", hint="choose another column")
 
@@ -140,7 +148,14 @@ class LabelValues(CellValues):
         return label
 
     def settle(self) -> None:
-        """All labels were seen."""
+        """All labels were seen; `Broken` if some are integers, some not, and nobody said what they are."""
+        if self._labels is None and self._other is not None and (self._integer is not None or not self._word):
+            others = "some are integers" if self._integer is not None else "they are numbers"
+            raise Broken(
+                f"the label {shown(self._other)} is not a 64-bit integer, and {others}",
+                hint="labels='name' (--format-option labels=name) takes all labels as names of classes; "
+                "or correct those that are not integers",
+            )
         if self._labels == "name" or (self._labels is None and not self._numbers):
             self.classes = tuple(sorted(self._seen))
             self._known = {name: number for number, name in enumerate(self.classes)}
@@ -170,6 +185,13 @@ def _is_integer(label: str) -> bool:
     except ValueError:
         return False
     return True
+
+
+def _is_number(label: str) -> bool:
+    try:
+        return math.isfinite(float(label))
+    except ValueError:
+        return False
 
 
 class NumberValues(CellValues):
