@@ -26,6 +26,8 @@ _PNG_SIGNATURE = b"\x89PNG\r\n\x1a\n"
 _PNG_COLOURS = {0: (1, (1, 2, 4, 8, 16)), 2: (3, (8, 16)), 3: (1, (1, 2, 4, 8)), 4: (2, (8, 16)), 6: (4, (8, 16))}
 _PNG_TEXTS = frozenset((b"tEXt", b"zTXt", b"iTXt"))
 _STANDALONE = frozenset((0x01, *range(0xD0, 0xD8)))  # TEM and RSTn: markers without a length
+_WITH_LENGTH = frozenset(range(0x01, 0xFF)) - _STANDALONE - {0xD9}
+_NO_SEGMENT = 0, 0, 0
 _FRAMES = frozenset(range(0xC0, 0xD0)) - {0xC4, 0xC8, 0xCC}  # SOFn; DHT, JPG and DAC lie between them
 _PROGRESSIVE = frozenset((0xC2, 0xC6, 0xCA, 0xCE))
 _APP1, _SCAN = 0xE1, 0xDA
@@ -137,13 +139,16 @@ def _segment(data: Encoded, at: int) -> tuple[int, int, int]:
 def _jpeg(data: Encoded) -> ImageInfo:
     at, exif, xmp = 2, b"", b""
     info: ImageInfo | None = None
+    end = len(data) - _SEGMENT.size
     while True:
-        try:
-            at, code, length = _segment(data, at)
-        except DecodeError:
-            if info is None:
-                raise
-            code, length = _SCAN, 0  # only the beginning of the file is here
+        mark, code, length = _SEGMENT.unpack_from(data, at) if at <= end else _NO_SEGMENT
+        if mark != 0xFF or code not in _WITH_LENGTH or length < 2:
+            try:
+                at, code, length = _segment(data, at)
+            except DecodeError:
+                if info is None:
+                    raise
+                code, length = _SCAN, 0  # only the beginning of the file is here
         if code == _SCAN:
             if info is None:
                 raise _broken("JPEG scan (SOS) before any frame (SOF)", at)

@@ -127,7 +127,9 @@ def test_a_list_with_quotes_of_both_kinds_says_so(tmp_path: Path, caplog: Any) -
     path.write_text('path\tcaption\n1.jpg\t"a 5"" screen"\n2.jpg\ta 5" screen\n')
     for name in ("1.jpg", "2.jpg"):
         (tmp_path / name).write_bytes(b"\xff\xd8\xff\xd9")
-    note = "Quotes are kept as they are: 1 cell look as csv writes them, but line 3 has a quote where csv has none."
+    note = (
+        "Quotes are kept as they are: some cells look as csv writes them, but a quote in line 3 is where csv has none."
+    )
     assert packed(path) == in_place(path) == ['"a 5"" screen"', 'a 5" screen']
     assert note in open_text_list(locate(str(path)), Wanted()).notes
     ss.Reader(str(path))

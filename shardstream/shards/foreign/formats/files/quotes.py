@@ -11,14 +11,11 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from shardstream.sizes import plural
-
 LONGEST = 64 << 20
 """Bytes of the longest record that a list may have."""
 COMMA, TAB = b",", b"\t"
 BOM = b"\xef\xbb\xbf"
 _NEWLINE, _RETURN, _QUOTE, _TAB = b'\n\r"\t'
-_CELL = re.compile(rb'(?:^|(?<=\t))"((?:[^"\t\r\n]|"")*+)"(?=[\t\r\n]|\Z)', re.MULTILINE)
 _FIRST_CELLS = re.compile(rb'("(?:[^"]|"")*+(?:"|\Z)|[^\t"]*)(?:\t|\Z)')  # the last one may end in a later line
 _UNQUOTED = frozenset((b"", b"true", b"false"))  # beside numbers, where all text is quoted
 
@@ -103,12 +100,13 @@ def tab_quotes(pieces: Iterable[bytes]) -> TabQuotes:
     if found.inside and not found.wrong:
         found.wrong = found.lines
     if not found.wrong:
-        return TabQuotes(found.certain or (found.spanning and len(found.widths) > 1) or found.all_first is True)
-    if not found.cells:
+        spanning = found.spanning and len(found.widths) > 1
+        return TabQuotes(found.doubled or found.returned or spanning or found.all_first is True)
+    if not found.doubled:
         return TabQuotes()
     return TabQuotes(
-        note=f"Quotes are kept as they are: {plural(found.cells, 'cell')} look as csv writes them, but line "
-        f"{found.wrong} has a quote where csv has none."
+        note="Quotes are kept as they are: some cells look as csv writes them, but a quote in line "
+        f"{found.wrong:,} is where csv has none."
     )
 
 
@@ -139,22 +137,22 @@ class _Quotes:
         inside: Whether the last line ends between quotes.
         lines: How many lines there are.
         wrong: The first line with a quote where csv has none; 0: there is none.
-        certain: Whether two follow one another, or a carriage return inside of a line is between two.
+        doubled: Whether two follow one another.
+        returned: Whether a carriage return inside of a line is between two.
         spanning: Whether tabs or line ends are between quotes.
-        widths: Numbers of tabs in lines, two of them at most.
+        widths: Numbers of tabs in lines, the least and the most of each chunk.
         all_first: Whether all cells in the first line are quoted but for numbers; ``None``: there was no line.
-        cells: Cells that only csv writes so.
     """
 
     any: bool = False
     inside: bool = False
     lines: int = 0
     wrong: int = 0
-    certain: bool = False
+    doubled: bool = False
+    returned: bool = False
     spanning: bool = False
     widths: frozenset[int] = frozenset()
     all_first: bool | None = None
-    cells: int = 0
 
     def look(self, chunk: bytes) -> None:
         """Take whole lines into account."""
@@ -164,9 +162,7 @@ class _Quotes:
         quotes, ends = np.flatnonzero(data == _QUOTE), np.flatnonzero(data == _NEWLINE)
         if len(quotes):
             self.any = True
-            self.certain |= b'""' in chunk
-            if b'""' in chunk:
-                self.cells += sum(b'""' in cell or not cell for cell in _CELL.findall(chunk))
+            self.doubled |= b'""' in chunk
         tabs = np.flatnonzero(data == _TAB)
         if len(self.widths) < 2:
             self.widths |= _widths(data, tabs, ends)
@@ -175,7 +171,8 @@ class _Quotes:
             if len(places):
                 self.wrong = self.lines + int(np.searchsorted(ends, places[0])) + 1
             self.spanning |= self._is_any_inside(quotes, np.concatenate((tabs, ends)))
-            self.certain |= self._is_any_inside(quotes, np.setdiff1d(np.flatnonzero(data == _RETURN), ends - 1))
+            returns = np.flatnonzero(data[:-1] == _RETURN)
+            self.returned |= self._is_any_inside(quotes, returns[data[returns + 1] != _NEWLINE])
         self.inside = bool(len(quotes) + self.inside & 1)
         self.lines += len(ends)
 
@@ -196,13 +193,14 @@ def _misplaced(data: NDArray[np.uint8], quotes: NDArray[np.int64], inside: bool)
 
 
 def _widths(data: NDArray[np.uint8], tabs: NDArray[np.int64], ends: NDArray[np.int64]) -> frozenset[int]:
-    """The numbers of tabs that lines have, but for blank ones; two of them at most."""
+    """The least and the most tabs that lines have, but for blank ones."""
     ends = ends if len(data) and data[-1] == _NEWLINE else np.append(ends, len(data))
     counts = np.diff(np.searchsorted(tabs, ends), prepend=0)
     begins = np.concatenate(([0], ends[:-1] + 1))
     lengths = ends - begins
     blank = (lengths == 0) | ((lengths == 1) & (data[np.minimum(begins, len(data) - 1)] == _RETURN))
-    return frozenset(np.unique(counts[~blank])[:2].tolist())
+    counts = counts[~blank]
+    return frozenset((int(counts.min()), int(counts.max()))) if len(counts) else frozenset()
 
 
 def _is_quoted(chunk: bytes) -> bool | None:
