@@ -20,6 +20,9 @@ from shardstream.threads import each
 GLOB = frozenset("*?[")
 _AT_ONCE = 32  # names that are asked for
 
+SCANS = 2
+"""Version of what scans find in unchanged files. Raising it (a format was fixed) has kept catalogs made again."""
+
 
 @dataclass(frozen=True, slots=True)
 class ForeignSpec:
@@ -45,7 +48,7 @@ class ForeignSpec:
     def digest(self, url: str) -> str:
         """Of the place and the objects, as 32 hexadecimal digits: a catalogue is kept under it."""
         columns = [list(self.columns)] if self.columns else []
-        return xxhash.xxh3_128_hexdigest(json.dumps([url, list(self.names), *columns]).encode())
+        return xxhash.xxh3_128_hexdigest(json.dumps([SCANS, url, list(self.names), *columns]).encode())
 
     def shown(self, store: Store) -> str:
         """What messages call it: the root, or the only file that is named."""

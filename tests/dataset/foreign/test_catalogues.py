@@ -197,6 +197,15 @@ def test_what_was_indexed_is_not_read_again(own: Path) -> None:
     assert set(everything(own)) == {f"t{number}/{row:03d}" for number in (1, 2, 3) for row in range(SAMPLES)}
 
 
+def test_a_catalog_that_an_earlier_version_kept_is_made_again(own: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with monkeypatch.context() as earlier:
+        earlier.setattr("shardstream.dataset.foreign.spec.SCANS", 1)
+        scanned = ss.index(own, workers=1).scanned
+        assert scanned == 3
+        assert ss.index(own, workers=1).scanned == 0
+    assert ss.index(own, workers=1).scanned == scanned
+
+
 def test_an_index_is_the_same_bytes_however_it_was_made(own: Path, tmp_path: Path, home: Path) -> None:
     def kept() -> dict[str, bytes]:
         (place,) = (home / "shardstream/catalogues").iterdir()
