@@ -108,7 +108,7 @@ def test_lists_of_mxnet(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("line", "reason"),
     [
-        ("0\t9007199254740993.0\ta.jpg\n", "the label '9007199254740993.0' is not a 64-bit integer"),
+        ("0\t9223372036854775808.0\ta.jpg\n", "the label '9223372036854775808.0' is not a 64-bit integer"),
         ("0\t2\t16777217\tb.jpg\n", "the integer 16777217 has no exact float32, at [1]"),
     ],
 )
