@@ -199,7 +199,9 @@ def check_chain(
     ranges = [((epoch + later, at), (epoch + later, min(at + count, samples))) for later, at, count in skips]
     order = order | {"skip": [(begin, end) for begin, end in ranges if begin < end]}
     begin = begin_of(folder, order, possible(chain[0], samples), epoch)
-    if version != ORDER_VERSION:  # only runs that go on have another one
+    if begin["epoch"] != epoch:  # all of it is skipped, so no state of it can have another version
+        version = ORDER_VERSION
+    if version != ORDER_VERSION:  # only resumed runs have another one
         state = begin = begin | {"order_version": version}
     line, seen = line_of(sizes, order, begin, epoch), []
     for stage in (possible(stage, samples) for stage in chain):
@@ -287,6 +289,7 @@ PLAIN = {"seed": 1, "shuffle": True, "lanes": 7, "chunk": 2, "window": 9}
 )
 # the whole epoch, and the beginning of the next one
 @example([130], PLAIN, 1, [Stage("loader", 2, 0, 4, None, 3)], (1, 3), 2, [(0, 0, 1000), (1, 0, 20)])
+@example([1], PLAIN, 0, [Stage("loader", 1, 0, None, None, 10_000, "drop")], (1, None), 1, [(0, 0, 1000)])
 def test_any_chain_of_runs_is_one_run(data, sizes, order, epoch, chain, last, version, skips) -> None:
     check_chain(data, sizes, order, epoch, chain, last, version, skips)
 
