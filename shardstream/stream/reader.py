@@ -184,7 +184,9 @@ class Reader(Sequence[dict[str, Any]]):
         samples: list[dict[str, Any]] = []
         for start in range(0, len(numbers), self._together):
             step = self._step(numbers[start : start + self._together])
-            samples += self._decoded(self._decoder.read(step)[0], step)
+            rows, _ = self._decoder.read(step)
+            assert rows is not None, "damaged rows are errors here"
+            samples += self._decoded(rows, step)
         return samples
 
     def _step(self, numbers: NDArray[np.int64]) -> Step:

@@ -414,3 +414,25 @@ def test_many_filtered_samples_are_said_once(
         assert text.startswith(said)
         assert "the chance that a batch of 10 keeps none, which is an error, is" in text
         assert "rows = ss.find_rows(dataset, predicate), then where=rows" in text
+
+
+def test_a_source_of_which_nothing_is_kept_leaves_the_others(tmp_path: Path) -> None:
+    """Reading a block of single samples, or a source's part of a batch, may find nothing to keep in it."""
+    for name in "ab":
+        with ss.ShardWriter(tmp_path / name) as writer:
+            for number in range(200):
+                writer.write({"__key__": f"{name}{number}", "id": number})
+    left_out = [f"a{number}" for number in range(130)]
+    one = ss.ShardDataset(tmp_path / "a", fields=["id"], exclude_keys=left_out)
+    for loader in (one, ss.Loader(one, num_workers=0)):
+        assert [sample["id"] for sample in loader] == list(range(130, 200))
+    two = ss.ShardDataset(tmp_path / "b", fields=["id"]).map(dict)
+
+    def batches(first: ss.ShardDataset) -> list[list[str]]:
+        mixture = ss.Mixture({"a": (first, 0.2), "b": (two, 0.8)}, batch_size=8)
+        return [batch["__key__"] for batch in ss.Loader(mixture, num_workers=0)]
+
+    whole = batches(ss.ShardDataset(tmp_path / "a", fields=["id"]))
+    kept = [[key for key in keys if key not in left_out] for keys in whole]
+    assert batches(one) == kept
+    assert any(not any(key.startswith("a") for key in keys) for keys in kept)

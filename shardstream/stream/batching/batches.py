@@ -18,11 +18,11 @@ from shardstream.dataset.step import Step
 from shardstream.decode.masks import Mask
 from shardstream.decode.plan import Output
 from shardstream.decode.usercall import UserCall
-from shardstream.errors import DataError, UsageError
+from shardstream.errors import BatchError, DataError, UsageError
 from shardstream.shards.fields import ValuesType
 from shardstream.stream.batching.collate import Form, collate_samples, collate_values
 from shardstream.stream.batching.columns import ColumnBuilder
-from shardstream.stream.batching.samples import SampleDecoder, StageClock, StepDecoding, kept_slots
+from shardstream.stream.batching.samples import SampleDecoder, StageClock, StepDecoding
 from shardstream.stream.tensors.crops import CropSlab, CropSlabs
 from shardstream.stream.tensors.joined import JoinedBytes, JoinedRows
 from shardstream.stream.tensors.nested import refuse_devices
@@ -143,6 +143,33 @@ class BatchBuilder:
         return batch, kept, broken
 
 
+def kept_slots(dropped: Mapping[int, str], count: int) -> list[int]:
+    """The slots of a step whose samples are kept, in order.
+
+    Args:
+        dropped: The other slots, with the reason where it is known.
+        count: Slots of the step.
+
+    Raises:
+        BatchError: There is none.
+    """
+    kept = [slot for slot in range(count) if slot not in dropped]
+    if kept:
+        return kept
+    raise none_kept(dropped, count)
+
+
+def none_kept(dropped: Mapping[int, str], count: int) -> BatchError:
+    """The error for a batch of so many slots that keeps no sample."""
+    reasons = [reason for reason in dropped.values() if reason]
+    return BatchError(
+        f"none of the {count} samples of a batch can be used" + (f"; the first: {reasons[0]}" if reasons else ""),
+        hint="return the sample from the transform (None drops it); to filter, choose the samples before they are put "
+        "into batches, which are then full: rows = ss.find_rows(dataset, predicate), then "
+        "ShardDataset(..., where=rows); `shardstream verify URL` lists damaged samples",
+    )
+
+
 def chosen_slots(kept: list[int] | None, count: int, *, short: bool) -> Sequence[int]:
     """The slots of a step whose samples a batch has, in order.
 
@@ -230,6 +257,8 @@ class SlabBuilder:
             return self._of_columns(*expected), None, {}
         into = {source: JoinedBytes() for source in self._bytes.values()} if self._bytes else {}
         rows, broken = self._decoder.read(step, into)
+        if rows is None:
+            raise none_kept(broken, len(step.rows))
         count = len(step.rows)
         slabs: dict[str, torch.Tensor] = {}
         cut: dict[str, CropSlab] = {}

@@ -26,9 +26,9 @@ from shardstream.storage.base.awaited import listen
 from shardstream.storage.base.heap import keep_freed_memory
 from shardstream.storage.blocks.held import keep_blocks
 from shardstream.storage.cache.capacity import memory_left
-from shardstream.stream.batching.batches import BatchBuilder, chosen_slots, no_mask, own_slots
+from shardstream.stream.batching.batches import BatchBuilder, chosen_slots, kept_slots, no_mask, none_kept, own_slots
 from shardstream.stream.batching.lost_slots import LostSlots
-from shardstream.stream.batching.samples import SampleDecoder, StageClock, StepDecoding, decode_pool_of, kept_slots
+from shardstream.stream.batching.samples import SampleDecoder, StageClock, StepDecoding, decode_pool_of
 from shardstream.stream.ipc.orphans import end_with_parent
 from shardstream.stream.ipc.spans import SpanRecorder
 from shardstream.stream.ipc.worker_batch import BatchFailure, WorkerBatch
@@ -211,7 +211,9 @@ class StepPipeline:
         decoder = self._decoders[0]
         if self._by_cost:
             step = self._of_samples(step)
-        rows, _ = decoder.read(step.only(np.array([0])))
+        rows, broken = decoder.read(step.only(np.array([0])))
+        if rows is None:
+            raise none_kept(broken, 1)
         with self._kept():
             context = StepDecoding(decoder, rows, step, decoder.plan.outputs).sample(0)[1]
         turns = context.upright

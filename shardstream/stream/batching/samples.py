@@ -30,7 +30,7 @@ from shardstream.decode.pictures import Picture
 from shardstream.decode.plan import Output
 from shardstream.decode.specs import Decoder
 from shardstream.decode.usercall import names_behind, sample_call
-from shardstream.errors import BatchError, DataError
+from shardstream.errors import DataError
 from shardstream.shards.fields import FieldType
 from shardstream.stream.iteration.content import ContentPart
 from shardstream.stream.iteration.settings import SkipPolicy
@@ -223,19 +223,23 @@ class SampleDecoder:
         self._clock = clock
         self._pool = pool
 
-    def read(self, step: Step, into: Mapping[str, Memory] = MappingProxyType({})) -> tuple[RowBatch, dict[int, str]]:
+    def read(
+        self, step: Step, into: Mapping[str, Memory] = MappingProxyType({})
+    ) -> tuple[RowBatch | None, dict[int, str]]:
         """The stored rows of a step, and the slots whose data is broken, or to be taken for it, with the reason.
 
-        A broken slot's row is that of the first good one. What ``exclude_keys`` names is not read at all.
+        A broken slot's row is that of the first good one; without a good one there are no rows. What ``exclude_keys``
+        names is not read at all.
 
         Raises:
             DataError: Data is broken, and the policy is to raise.
-            BatchError: Nothing in the step is good.
         """
         broken: dict[int, str] = {}
         if self._excludes:
             broken = self._reader.excluded(step.sources, step.shards, step.rows)
         good = _without(step, broken) if broken else step
+        if good is None:
+            return None, broken
         try:
             return self._reader.read(good.sources, good.shards, good.rows, into), broken
         except DataError:
@@ -252,7 +256,7 @@ class SampleDecoder:
             except DataError as error:
                 broken[i] = self.policy.admit(error)
         good = _without(step, broken)
-        rows = self._reader.read(good.sources, good.shards, good.rows)
+        rows = None if good is None else self._reader.read(good.sources, good.shards, good.rows)
         self._clock.lap("read")
         return rows, broken
 
@@ -303,6 +307,8 @@ class SampleDecoder:
             The samples, and the reasons of those that were broken.
         """
         rows, broken = self.read(step)
+        if rows is None:
+            return [None] * len(step.rows), broken
         decoding = StepDecoding(self, rows, step, self.plan.outputs)
         self.begin(decoding, broken)
         out: list[Any] = []
@@ -461,30 +467,11 @@ def threaded(outputs: Sequence[Output]) -> list[Output]:
     return list(found.values())
 
 
-def _without(step: Step, broken: Mapping[int, str]) -> Step:
-    """The step with its first good sample in broken slots; BatchError where there is none."""
+def _without(step: Step, broken: Mapping[int, str]) -> Step | None:
+    """The step with its first good sample in broken slots; ``None`` if there is none."""
     chosen = np.arange(len(step.rows))
-    chosen[list(broken)] = kept_slots(broken, len(step.rows))[0]
+    first = next((slot for slot in chosen.tolist() if slot not in broken), None)
+    if first is None:
+        return None
+    chosen[list(broken)] = first
     return step.only(chosen)
-
-
-def kept_slots(dropped: Mapping[int, str], count: int) -> list[int]:
-    """The slots of a step whose samples are kept, in order.
-
-    Args:
-        dropped: The other slots, with the reason where it is known.
-        count: Slots of the step.
-
-    Raises:
-        BatchError: There is none.
-    """
-    kept = [slot for slot in range(count) if slot not in dropped]
-    if kept:
-        return kept
-    reasons = [reason for reason in dropped.values() if reason]
-    raise BatchError(
-        f"none of the {count} samples of a batch can be used" + (f"; the first: {reasons[0]}" if reasons else ""),
-        hint="return the sample from the transform (None drops it); to filter, choose the samples before they are put "
-        "into batches, which are then full: rows = ss.find_rows(dataset, predicate), then "
-        "ShardDataset(..., where=rows); `shardstream verify URL` lists damaged samples",
-    )
