@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
+from itertools import filterfalse
 from typing import Any
 
 import numpy as np
@@ -276,9 +277,7 @@ class SlabBuilder:
             memory = {self._origins[name]: slab.take for name, slab in cut.items()} if cut else {}
             decoding = StepDecoding(self._decoder, rows, step, loose, views, memory)
             self._decoder.begin(decoding, broken)
-            for i in range(count):
-                if i in broken:
-                    continue
+            for i in filterfalse(broken.__contains__, range(count)):
                 try:
                     sample, _ = decoding.sample(i)
                 except DataError as error:
