@@ -155,7 +155,7 @@ def _united(plan: Plan, pieces: Iterable[Piece], making: Making) -> dict[str, Fi
     missing = [name for name in plan.reading.chosen if name not in kinds]
     if missing:
         text = plan.reading.chosen[missing[0]].partition(":")[0]
-        lost = next((f"{name}: {what}" for name, what in making.lost.items()), None)
+        lost = next((f"{name}: {told_losses(what)}" for name, what in making.lost.items()), None)
         raise AbsentFieldError(
             f"no object has a field {text!r}",
             url=plan.store.url,
