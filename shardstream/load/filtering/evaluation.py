@@ -168,10 +168,10 @@ class Evaluation(Dataset[Any]):
         """What the predicate says of each sample of a step; ``None`` where there is none."""
         try:
             return decoder.samples(step)[0]
-        except BatchError:  # not one of them can be used, or they do not fit into memory together
+        except BatchError:  # they do not fit into memory together
             if len(step.rows) > 1:
                 return [self._asked(decoder, step.only(np.array([i])))[0] for i in range(len(step.rows))]
-            if not decoder.policy.skips and self.source.excluded is None:
+            if not decoder.policy.skips:
                 raise
             return [None]
 
