@@ -11,17 +11,20 @@ from shardstream.braces import without_braces
 from shardstream.dataset.foreign.places import grouped, rooted
 from shardstream.dataset.foreign.spec import ForeignSpec
 from shardstream.dataset.opened import OpenedDataset
-from shardstream.errors import NotFoundError, UsageError
+from shardstream.errors import DataError, NotFoundError, UsageError
 from shardstream.shards.foreign.globs import local_matches
-from shardstream.shards.heads import MANIFEST_NAME
+from shardstream.shards.heads import FINGERPRINT, MANIFEST_NAME
+from shardstream.shards.manifest import Manifest
+from shardstream.sizes import plural
 from shardstream.storage import Location, PathOrUrl, Transport, locate
 from shardstream.storage.cache import Cache
 
 Versions: TypeAlias = "int | Sequence[int | None] | None"
+Fingerprints: TypeAlias = "str | Sequence[str | None] | None"
 
 
-class Opening(TypedDict, total=False):
-    """What every verb that reads a data set takes beside its URL, see `open_dataset`."""
+class _Place(TypedDict, total=False):
+    """What says where and how to read."""
 
     version: int | None
     cache: str | os.PathLike[str] | Cache | None
@@ -30,6 +33,12 @@ class Opening(TypedDict, total=False):
     transport: Transport
     source_format: str | None
     format_options: Mapping[str, str] | None
+
+
+class Opening(_Place, total=False):
+    """What every verb that reads a data set takes beside its URL, see `open_dataset`."""
+
+    fingerprint: str | None
 
 
 def open_datasets(
@@ -70,12 +79,13 @@ def open_datasets(
     ]
 
 
-def open_dataset(url: PathOrUrl, **opening: Unpack[Opening]) -> OpenedDataset:
+def open_dataset(url: PathOrUrl, *, fingerprint: str | None = None, **opening: Unpack[_Place]) -> OpenedDataset:
     """The one data set of this URL.
 
     Args:
         url: Folder or URL of the data set, a store, or a `Location`. Of data of another library also one file, or files
             by braces or a glob.
+        fingerprint: The fingerprint that it has to have, 32 hexadecimal digits. Default: any.
         version: Which version of a data set that grew. Default: the newest.
         cache: Folder of a cache for what comes over a network, or a `Cache`. Default: none.
         replicas: Places that have its shards too, or some of them; asked first, in this order.
@@ -87,12 +97,14 @@ def open_dataset(url: PathOrUrl, **opening: Unpack[Opening]) -> OpenedDataset:
     Raises:
         UsageError: One of the arguments cannot work, or there is no such version.
         NotFoundError: There is no data set.
-        DataError: Its manifest is damaged.
+        DataError: Its manifest is damaged, or it has another fingerprint.
         StorageError: It cannot be read.
     """
     if not place_of(url)[1] and "root" not in (opening.get("format_options") or {}):
         url = locate(url, storage_options=opening.get("storage_options"), transport=opening.get("transport", "auto"))
-    return open_datasets(url, **opening)[0]
+    dataset = open_datasets(url, **opening)[0]
+    check_fingerprints([dataset.manifest], fingerprint)
+    return dataset
 
 
 def place_of(url: PathOrUrl) -> tuple[PathOrUrl, tuple[str, ...]]:
@@ -154,6 +166,42 @@ def versions_of(version: Versions, count: int) -> Sequence[int | None]:
             f"version={version!r} for {count} data sets", hint="a list with a version, or None, for each of them"
         )
     return found
+
+
+def check_fingerprints(manifests: Sequence[Manifest], fingerprint: Fingerprints) -> None:
+    """Refuse datasets that do not have these fingerprints.
+
+    Args:
+        manifests: Of the datasets that were opened.
+        fingerprint: What one dataset has to have, or a list for several; ``None`` is any.
+
+    Raises:
+        UsageError: They are no fingerprints, or more or fewer than datasets.
+        DataError: A dataset has another one.
+    """
+    if fingerprint is None:
+        return
+    expected = [fingerprint] if isinstance(fingerprint, str) else list(fingerprint)
+    if len(expected) != len(manifests):
+        raise UsageError(
+            f"fingerprint= has {plural(len(expected), 'entry', 'entries')} for {plural(len(manifests), 'dataset')}",
+            hint="pass a list with a fingerprint, or None, for each of them",
+        )
+    for manifest, one in zip(manifests, expected, strict=True):
+        if one is None or one == manifest.fingerprint:
+            continue
+        if not FINGERPRINT.fullmatch(str(one)):
+            raise UsageError(
+                f"fingerprint={one!r} is not 32 hexadecimal digits",
+                hint="`shardstream info` shows the fingerprint of a dataset",
+            )
+        hint = "look at where it came from; if the change is meant, pass the new fingerprint"
+        for old in manifest.history:
+            if old.fingerprint == one:
+                hint = f"it has grown since: version={old.version} opens the one of this fingerprint"
+        raise DataError(
+            f"the dataset has the fingerprint {manifest.fingerprint}, and not {one}", url=manifest.url, hint=hint
+        )
 
 
 def find_paths(url: PathOrUrl | Sequence[PathOrUrl]) -> list[PathOrUrl]:

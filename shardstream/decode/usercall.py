@@ -120,6 +120,11 @@ class UserCall:
         return self(value, seed=context.seed, epoch=context.epoch, position=context.position, **context.place)
 
 
+def is_output_name(name: object) -> bool:
+    """Whether this can name an output: names that begin with ``__`` are this package's own."""
+    return isinstance(name, str) and bool(name) and not name.startswith("__")
+
+
 @dataclass(frozen=True, slots=True)
 class Names:
     """A step between transforms of samples that keeps some of their entries, under other names; it draws nothing.

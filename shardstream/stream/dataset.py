@@ -10,12 +10,12 @@ from typing import Any, Self
 
 from shardstream.dataset.conditions import Filter, Keys, Where
 from shardstream.dataset.costs import sized
-from shardstream.dataset.opening import Versions, open_datasets
+from shardstream.dataset.opening import Fingerprints, Versions, check_fingerprints, open_datasets
 from shardstream.dataset.source import DatasetSource
 from shardstream.dataset.view import Split, ViewSpec
 from shardstream.dataset.weights import Weights, WeightSpec
 from shardstream.decode.plan import unknown_output
-from shardstream.decode.usercall import Names
+from shardstream.decode.usercall import Names, is_output_name
 from shardstream.errors import FieldError, UsageError, did_you_mean
 from shardstream.images.backends import Backend, BackendName
 from shardstream.order import PlaceRange, SplitBy, Tail
@@ -87,16 +87,17 @@ class ShardDataset(Stream):
             a file that has one a line (a path or URL; also as .gz). Rows of `find_rows` choose by anything else. A list
             of dicts and rows asks for all of them: ``[rows, {"cls": 3}]``. All is found out when this is made, by one
             scan of the indexes (keys by the key table), and no sample is read; callables need not be picklable.
-        exclude_keys: Samples that were found to be bad, a list or a file of keys as in ``where``: they are dropped as
-            damaged ones are under ``on_error="skip"``, but not read, and not counted by ``max_skips``. All others keep
-            their positions, so a run goes on from its state with another list.
-        weights: How often each sample comes, in the place of once: ``"weight"``, a stored number; ``{"cls": {"cat": 3,
-            "dog": 1}}``, a weight for each label; or ``{"cls": "balanced"}``, each label the same share. An epoch has
-            ``epoch_size`` draws (default: as many as samples), in which each sample comes as often as its share says,
-            rounded up or down, in each epoch otherwise. 0 means never. Costs two scans of the indexes, when this is
-            made. See ``docs/order.md``.
+        exclude_keys: Keys of bad samples, a list or a file as in ``where``: they are dropped as damaged ones are under
+            ``on_error="skip"``, but not read, and not counted by ``max_skips``. The others keep their positions, so a
+            run resumes from its state with another list.
+        weights: How often each sample comes, instead of once: ``"weight"``, a stored number; ``{"cls": {"cat": 3,
+            "dog": 1}}``, a weight for each label; or ``{"cls": "balanced"}``, the same share for each label. 0 means
+            never. An epoch has ``epoch_size`` draws, by default as many as samples. Scans the indexes twice. See
+            ``docs/order.md``.
         version: Which version of a data set that grew; of several data sets, a list with one for each. Default: the
             newest. A state of an older version brings its version along, see `load_state_dict`.
+        fingerprint: The dataset's fingerprint as `shardstream info` shows it; of several datasets, a list. Another
+            one is a DataError. Default: any.
         transform: Called in the worker with each sample's dict; what it returns is delivered, ``None`` drops the
             sample, see ``dropped``. Its random numbers are keyed by (seed, epoch, position): a ``generator=`` or
             ``rng=`` parameter gets one, Albumentations is seeded in its own way, and for anything else the global
@@ -206,6 +207,7 @@ class ShardDataset(Stream):
         exclude_keys: Keys | None = None,
         weights: Weights | None = None,
         version: Versions = None,
+        fingerprint: Fingerprints = None,
         transform: Callable[..., Any] | None = None,
         batch_transform: Callable[..., Any] | None = None,
         # How long an epoch is, and how it ends.
@@ -275,6 +277,7 @@ class ShardDataset(Stream):
             source_format=source_format,
             format_options=format_options,
         )
+        check_fingerprints([one.manifest for one in datasets], fingerprint)
         excluded = None
         if exclude_keys is not None:
             excluded = keyed_rows(datasets, exclude_keys, "exclude_keys=", verify=verify)
@@ -409,7 +412,7 @@ class ShardDataset(Stream):
             17
         """
         given: object = names
-        if not isinstance(given, Mapping) or not all(map(_is_name, [*given, *given.values()])):
+        if not isinstance(given, Mapping) or not all(map(is_output_name, [*given, *given.values()])):
             hint = 'for example ds.rename({"cls": "label"}): old names first; no name begins with "__"'
             raise UsageError(f"rename needs a dict of names, got {names!r}", hint=hint)
         return self._naming("rename", dict(names), rest=True)
@@ -426,7 +429,7 @@ class ShardDataset(Stream):
             >>> sorted(next(iter(ss.ShardDataset("out/").select("cls"))))
             ['__key__', 'cls']
         """
-        if not names or not all(map(_is_name, names)):
+        if not names or not all(map(is_output_name, names)):
             raise UsageError(
                 f"select needs names of outputs, got {names!r}", hint='for example ds.select("jpg", "cls")'
             )
@@ -493,7 +496,3 @@ class ShardDataset(Stream):
         if count is None:
             raise UsageError("choose needs a number of samples", hint="for example choose(10_000)")
         return self.replace(epoch_size=count)
-
-
-def _is_name(name: object) -> bool:
-    return isinstance(name, str) and bool(name) and not name.startswith("__")

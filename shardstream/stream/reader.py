@@ -52,6 +52,7 @@ class Reader(Sequence[dict[str, Any]]):
         url: The folder of the data set, its URL, or a store, see `ShardDataset`.
         fields: What to deliver, as of `ShardDataset`. Default: every field by its type.
         version: Which version of a data set that grew. Default: the newest.
+        fingerprint: The fingerprint that the dataset has to have, as of `ShardDataset`. Default: any.
         seed: Of random decoders; sample i is decoded as at position i of epoch 0.
         verify: Compare checksums.
         max_value: Bytes that one value may have, as of `ShardDataset`.
@@ -79,6 +80,7 @@ class Reader(Sequence[dict[str, Any]]):
         *,
         fields: Fields = None,
         version: int | None = None,
+        fingerprint: str | None = None,
         seed: int = 0,
         verify: bool = True,
         max_value: int | str = MAX_VALUE,
@@ -97,10 +99,12 @@ class Reader(Sequence[dict[str, Any]]):
             "source_format": source_format,
             "format_options": format_options,
         }
-        self._dataset = open_dataset(url, version=version, **arguments)
+        self._dataset = open_dataset(url, version=version, fingerprint=fingerprint, **arguments)
         self.manifest = self._dataset.manifest
         arguments |= {"fields": fields, "seed": seed, "verify": verify, "max_value": max_value}
-        self._again = partial(Reader, url, version=self.manifest.version, **arguments)
+        self._again = partial(
+            Reader, url, version=self.manifest.version, fingerprint=self.manifest.fingerprint, **arguments
+        )
         self._source = source = DatasetSource([self._dataset], ViewSpec(), verify=verify)
         part = ContentPart.of(source, DecodeOptions(fields=fields, verify=verify, max_value=max_value))
         refuse_samples(part.plan.cut)

@@ -10,10 +10,11 @@ from threading import Lock
 from typing import Any
 from urllib.parse import unquote
 
-from shardstream.errors import NotFoundError, StorageError, UsageError
+from shardstream.errors import AccessError, NotFoundError, StorageError, UsageError
 from shardstream.storage import Location, RetryPolicy, Store, open_store
 from shardstream.storage.base.address import Address, parse
 from shardstream.storage.base.location import Access
+from shardstream.storage.local.links import refuse_planted_link
 from shardstream.storage.opening import takes_options
 
 # Not the sample's fault: the run must stop, or every sample after it would be rejected too.
@@ -148,12 +149,15 @@ def read_file(path: str) -> bytes:
         found = os.fstat(handle)
         if not stat.S_ISREG(found.st_mode):
             raise Unreadable("it is a directory" if stat.S_ISDIR(found.st_mode) else "it is not a regular file")
+        refuse_planted_link(path, found)
         data = os.read(handle, found.st_size + 1)
         if len(data) != found.st_size:  # larger than one read can be, or being written just now
             data += b"".join(iter(lambda: os.read(handle, 1 << 24), b""))
         after = os.fstat(handle)
         if (after.st_size, after.st_mtime_ns) != (found.st_size, found.st_mtime_ns):
             raise Unreadable("the file changed while it was being read")
+    except AccessError as error:
+        raise Unreadable(error.what) from error
     except OSError as error:
         raise _explain(error, path) from error
     finally:

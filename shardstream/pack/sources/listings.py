@@ -9,7 +9,7 @@ import os
 from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
-from shardstream.errors import NotFoundError, SourceError
+from shardstream.errors import AccessError, NotFoundError, SourceError
 from shardstream.pack.sources.missing import instead_of
 from shardstream.pack.sources.paths import join
 from shardstream.shards.foreign.formats.files.names import is_media, suffix_of
@@ -17,6 +17,7 @@ from shardstream.shards.foreign.globs import Glob, glob_pattern
 from shardstream.shards.foreign.strays import Strays, find_stray
 from shardstream.storage import Location, Store, open_store
 from shardstream.storage.base.sorting import SortedNames
+from shardstream.storage.local.links import refuse_planted_link
 from shardstream.storage.local.store import entries_of
 
 
@@ -142,9 +143,14 @@ def _scan(folder: str, *, follow: bool = True) -> Iterator[tuple[str, bool]]:
     """What is in a folder: the name of each, and whether it is a folder."""
     try:
         for entry in entries_of(folder):
-            yield entry.name, entry.is_dir(follow_symlinks=follow)
+            inside = entry.is_dir(follow_symlinks=follow)
+            if inside and entry.is_symlink():
+                refuse_planted_link(entry.path, entry.stat())
+            yield entry.name, inside
     except FileNotFoundError as error:
         raise SourceError("there is no such folder", url=folder, hint=instead_of(folder)) from error
+    except AccessError as error:
+        raise SourceError(error.what, hint=error.hint, **error.place) from error
     except OSError as error:
         raise SourceError(
             f"the folder cannot be read: {error.strerror}", url=folder, hint=instead_of(folder)

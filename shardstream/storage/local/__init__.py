@@ -4,6 +4,7 @@
 ``store``         folders of the local file system: mapped for reads, temporary name + rename for writes
 ``mapped_files``  a file as read-only memory that holds no file descriptor
 ``whole_files``   small files that are read, not mapped; by many threads where that is slow
+``links``         which symbolic links are followed
 ``write_behind``  writing a file in a thread, and bringing it to the disk as it grows
 ================  ======================================================================================
 """

@@ -14,6 +14,8 @@ import stat
 import weakref
 from typing import NamedTuple
 
+from shardstream.storage.local.links import refuse_planted_link
+
 _libc = ctypes.CDLL(None, use_errno=True)
 _libc.mmap.restype = ctypes.c_void_p
 _libc.mmap.argtypes = (
@@ -36,12 +38,17 @@ class Mapped(NamedTuple):
     file: tuple[int, int]
 
 
-def map_file(path: str | os.PathLike[str]) -> Mapped:
+def map_file(path: str | os.PathLike[str], root: str = "") -> Mapped:
     """The whole file as read-only bytes. Unmapped when the last slice of it is gone.
 
     A file that is replaced by rename stays readable as it was; one that is truncated in place is not (SIGBUS).
 
+    Args:
+        path: The file.
+        root: The directory above it that a user named, see `refuse_planted_link`.
+
     Raises:
+        AccessError: It is reached by a link that must not be followed.
         OSError: It cannot be opened or mapped. FileNotFoundError also for what is not a regular file.
     """
     # Non-blocking, so that opening a FIFO does not wait for its writer.
@@ -50,6 +57,7 @@ def map_file(path: str | os.PathLike[str]) -> Mapped:
         info = os.fstat(descriptor)
         if not stat.S_ISREG(info.st_mode):
             raise FileNotFoundError("no regular file")
+        refuse_planted_link(os.fspath(path), info, root)
         return Mapped(map_descriptor(descriptor, info.st_size), (info.st_dev, info.st_ino))
     finally:
         os.close(descriptor)

@@ -23,6 +23,7 @@ from pathlib import Path
 from shardstream.errors import NotFoundError, StorageError, UsageError
 from shardstream.storage.base.file_locks import try_lock
 from shardstream.storage.base.store import ObjectMeta, ObjectWriter, Store, past_the_end
+from shardstream.storage.local.links import refuse_planted_link
 from shardstream.storage.local.mapped_files import Mapped, map_file
 from shardstream.storage.local.write_behind import WriteBehind
 from shardstream.waits import watched
@@ -71,6 +72,8 @@ class LocalStore(Store):
         try:
             with watched(lambda: f"{self.root / path} {what}"):
                 yield
+        except StorageError:
+            raise
         except OSError as error:
             raise self._explain(error, path) from error
 
@@ -84,7 +87,7 @@ class LocalStore(Store):
         mapped = self._maps.get(path)
         if mapped is None:
             with self._waiting(path, "to be opened"):
-                mapped = self._maps[path] = map_file(self.file_of(path))
+                mapped = self._maps[path] = map_file(self.file_of(path), self.url)
             if len(self._maps) > _OPEN_MAPS:
                 with suppress(KeyError):
                     self._maps.popitem(last=False)
@@ -123,6 +126,8 @@ class LocalStore(Store):
         with self._waiting(path, "to be opened"):
             file = open(self.file_of(path), "rb", buffering=0)  # noqa: SIM115 - the next block closes it
         with file:
+            with self._waiting(path, "to be opened"):
+                refuse_planted_link(str(self.file_of(path)), os.fstat(file.fileno()), self.url)
             while True:
                 with self._waiting(path, "to be read"):
                     piece = file.read(size)

@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from shardstream.errors import ChangedError, NotFoundError, StorageError
 from shardstream.storage.base.buffers import Buffers, MappedBuffers, gathered
 from shardstream.storage.base.store import Request, Store
+from shardstream.storage.local.links import refuse_planted_link
 from shardstream.threads import each
 from shardstream.waits import watched
 
@@ -70,7 +71,7 @@ def read_files(store: Store, requests: Sequence[Request]) -> Buffers:
     def read(request: Request) -> memoryview | StorageError:
         begun = time.perf_counter()
         try:
-            return _read(store, f"{root}/{request.path}", request)
+            return _read(store, str(root), request)
         except StorageError as error:
             return error
         finally:
@@ -85,8 +86,9 @@ def read_files(store: Store, requests: Sequence[Request]) -> Buffers:
     return _FileBuffers({request.path: one for request, one in zip(requests, found, strict=True)})
 
 
-def _read(store: Store, file: str, request: Request) -> memoryview:
+def _read(store: Store, root: str, request: Request) -> memoryview:
     path, _, size = request
+    file = f"{root}/{path}"
     if ".." in path or path.startswith("/") or "\0" in path:
         store.file_of(path)  # refuses what leads out of the store
     try:
@@ -97,10 +99,14 @@ def _read(store: Store, file: str, request: Request) -> memoryview:
     except (OSError, ValueError) as error:
         raise StorageError.of(error, url=store.locate(path)) from error
     try:
-        wanted = _size(handle, store, path) if size is None else size
+        info = os.fstat(handle)
+        refuse_planted_link(file, info, root)
+        wanted = _size(info, store, path) if size is None else size
         data = os.read(handle, wanted + 1)  # one more, to see that it ends
         while len(data) < wanted and (more := os.read(handle, wanted + 1 - len(data))):
             data += more
+    except StorageError:
+        raise
     except OSError as error:
         raise StorageError.of(error, url=store.locate(path)) from error
     finally:
@@ -115,8 +121,7 @@ def _read(store: Store, file: str, request: Request) -> memoryview:
     return memoryview(data)
 
 
-def _size(handle: int, store: Store, path: str) -> int:
-    info = os.fstat(handle)
+def _size(info: os.stat_result, store: Store, path: str) -> int:
     if not stat.S_ISREG(info.st_mode):
         raise NotFoundError("no such object: it is no file", url=store.locate(path))
     return info.st_size

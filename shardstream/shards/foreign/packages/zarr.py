@@ -10,9 +10,12 @@ from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
+from shardstream.errors import AccessError
 from shardstream.shards.foreign.apart.child import RefusedError
 from shardstream.shards.foreign.packages.codecs import unknown_codec
 from shardstream.shards.foreign.packages.columns import MESSAGE, NUMBERS, of_numbers, of_values, wanted
+from shardstream.storage.local.links import refuse_planted_link
+from shardstream.text import in_one_line
 
 _STREAM = 64 << 20  # bytes of samples that are read by one process, at least
 _LARGEST_CHUNK = 512 << 20  # bytes that are sent at once, so that a chunk is inflated once
@@ -33,7 +36,11 @@ class _Array(NamedTuple):
 
 def answer(request: Any, ask: Callable[[Any], Any]) -> Iterator[Any]:
     """``describe``: fields with their types, and parts that can be read alone; ``read``: such a part."""
-    arrays = [_opened(one) for one in _arrays(request["path"], wanted(request, ask))]
+    described = _arrays(request["path"], wanted(request, ask))
+    if request["do"] == "describe":
+        for one in described:
+            _refuse_planted_links(one)
+    arrays = [_opened(one) for one in described]
     if request["do"] == "describe":
         yield _described(arrays)
     else:
@@ -64,6 +71,20 @@ def _arrays(root: str, asked: Callable[[str], bool]) -> list[_Array]:
         shown = ", ".join(told[:_SHOWN]) + (f" and {len(told) - _SHOWN} more" if len(told) > _SHOWN else "")
         raise RefusedError(f"its arrays are of different numbers of samples: {shown}", hint=_CHOOSE)
     return found
+
+
+def _refuse_planted_links(array: _Array) -> None:
+    """Refuse an array of which a file is a link that must not be followed: the package opens them by name."""
+    for folder, folders, files in os.walk(array.path):
+        for name in (*folders, *files):
+            path = os.path.join(folder, name)
+            if os.path.islink(path):
+                try:
+                    refuse_planted_link(path, os.stat(path))
+                except AccessError as error:
+                    raise RefusedError(f"{in_one_line(path)}: {error.what}", hint=error.hint or "") from error
+                except OSError:
+                    continue  # it leads nowhere: a chunk that is not there
 
 
 def _array(name: str, folder: str, file: str) -> _Array | None:
