@@ -25,7 +25,7 @@ T = TypeVar("T")
 MANIFEST_NAME = "dataset.json"
 OLD_MANIFEST_NAME = re.compile(r"dataset-v[1-9][0-9]*\.json")
 TABLE_NAME = re.compile(r"shards-[0-9a-f]{16}\.table")
-_FINGERPRINT = re.compile(r"[0-9a-f]{32}")
+FINGERPRINT = re.compile(r"[0-9a-f]{32}")
 _CHECKSUM = "checksum"
 _SHOWN = 4
 _NO_DATA_SET = "there is no data set here"
@@ -142,7 +142,7 @@ class OldVersion(NamedTuple):
             raise TypeError(f"not a version: {entry!r}")
         if not TABLE_NAME.fullmatch(found.table):  # files are called after both of these
             raise ValueError(f"no table is called {found.table!r}")
-        if not _FINGERPRINT.fullmatch(found.fingerprint):
+        if not FINGERPRINT.fullmatch(found.fingerprint):
             raise ValueError(f"not a fingerprint: {found.fingerprint!r}")
         return found
 
