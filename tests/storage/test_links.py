@@ -80,13 +80,13 @@ class TestAPlantedLink:
 
     def test_is_a_rejected_sample_of_pack(self, photos: Path, secret: Path, tmp_path: Path) -> None:
         _plant(photos / "b/2.jpg", secret / "pic.jpg")
-        assert ss.pack(photos, tmp_path / "out", progress=False).samples == 2
+        assert ss.pack(photos, tmp_path / "out").samples == 2
         assert "belongs to account 1001" in (tmp_path / "out/rejects.jsonl").read_text()
 
     def test_to_a_class_folder_ends_pack(self, photos: Path, secret: Path, tmp_path: Path) -> None:
         _plant(photos / "c", secret)
         with pytest.raises(ss.errors.SourceError, match="not followed"):
-            ss.pack(photos, tmp_path / "out", progress=False)
+            ss.pack(photos, tmp_path / "out")
 
     def test_is_refused_as_a_chunk_of_zarr(self, secret: Path, tmp_path: Path) -> None:
         zarr = pytest.importorskip("zarr")
@@ -95,7 +95,7 @@ class TestAPlantedLink:
         (tmp_path / "x.zarr/1.0").unlink()
         _plant(tmp_path / "x.zarr/1.0", secret / "pic.jpg")
         with pytest.raises(ss.errors.ShardStreamError, match="not followed"):
-            ss.pack(tmp_path / "x.zarr", tmp_path / "out", progress=False)
+            ss.pack(tmp_path / "x.zarr", tmp_path / "out")
 
 
 class TestALinkOfOnesOwn:
@@ -104,7 +104,7 @@ class TestALinkOfOnesOwn:
         assert len(ss.Reader(photos)) == 3
         assert ss.Reader(photos)[2]["jpg"].shape
         (photos / "c").symlink_to(secret)
-        assert ss.pack(photos, tmp_path / "out", progress=False).samples == 4
+        assert ss.pack(photos, tmp_path / "out").samples == 4
 
     def test_in_the_hugging_face_cache_is_followed(self, tmp_path: Path) -> None:
         parquet, pa = pytest.importorskip("pyarrow.parquet"), pytest.importorskip("pyarrow")
@@ -117,4 +117,4 @@ class TestALinkOfOnesOwn:
             (snapshot / f"train-0000{number}-of-00002.parquet").symlink_to(f"../../../blobs/{number:064x}")
         samples = ss.Reader(snapshot.parent)
         assert [sample["text"] for sample in samples] == ["0", "0", "0", "1", "1", "1"]
-        assert ss.pack(snapshot.parent, tmp_path / "out", progress=False).samples == 6
+        assert ss.pack(snapshot.parent, tmp_path / "out").samples == 6
