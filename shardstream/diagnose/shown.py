@@ -187,7 +187,7 @@ def _small(data: memoryview) -> NDArray[np.uint8]:
 
 def _picture(shown: ShownValue, data: memoryview, limits: Limits) -> ShownValue:
     info = probe(data)
-    if info.kind != "jpg" and info.height * info.width > _MAX_PIXELS:
+    if backends.jpeg_scale(info, (8, 8), (1, 1)) == 1 and info.height * info.width > _MAX_PIXELS:
         return replace(shown, text=f"{shown.text}, too large to be shown")
     small = pixels_thumbnail(_small(data), limits.picture)
     return replace(shown, kind="picture", size=(info.height, info.width), thumbnail=small)

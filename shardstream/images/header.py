@@ -15,6 +15,7 @@ from shardstream.errors import DecodeError
 from shardstream.images.exif import PREAMBLE, XMP_PREAMBLE, orientation
 from shardstream.images.formats import Encoded, ImageKind, format_of, not_read
 from shardstream.images.opening import header
+from shardstream.storage.blocks.unsupported import UnsupportedError
 
 _SEGMENT = struct.Struct(">BBH")
 _FRAME = struct.Struct(">BHHB")
@@ -26,10 +27,16 @@ _PNG_SIGNATURE = b"\x89PNG\r\n\x1a\n"
 _PNG_COLOURS = {0: (1, (1, 2, 4, 8, 16)), 2: (3, (8, 16)), 3: (1, (1, 2, 4, 8)), 4: (2, (8, 16)), 6: (4, (8, 16))}
 _PNG_TEXTS = frozenset((b"tEXt", b"zTXt", b"iTXt"))
 _STANDALONE = frozenset((0x01, *range(0xD0, 0xD8)))  # TEM and RSTn: markers without a length
-_WITH_LENGTH = frozenset(range(0x01, 0xFF)) - _STANDALONE - {0xD9}
 _NO_SEGMENT = 0, 0, 0
 _FRAMES = frozenset(range(0xC0, 0xD0)) - {0xC4, 0xC8, 0xCC}  # SOFn; DHT, JPG and DAC lie between them
+# Segments of a header by B.2.4: frame, tables (DHT, DAC, DQT, DRI), APPn, COM, and the scan. Readers disagree over
+# other markers.
+SEGMENTS = _FRAMES | {0xC4, 0xCC, 0xDA, 0xDB, 0xDD, *range(0xE0, 0xF0), 0xFE}
 _PROGRESSIVE = frozenset((0xC2, 0xC6, 0xCA, 0xCE))
+# How far libjpeg-turbo can shrink the files that it decodes, by SOFn. Asked to shrink a lossless one, version 3 writes
+# all of its pixels into the smaller buffer, and behind it.
+_SCALES = {**dict.fromkeys((0xC0, 0xC1, 0xC2, 0xC9, 0xCA), 8), 0xC3: 1}
+LOSSLESS = 3  # of `ImageInfo.sof`
 _APP1, _SCAN = 0xE1, 0xDA
 _LONGEST_TEXT = 1 << 20  # bytes of a text in a PNG, inflated
 
@@ -47,6 +54,11 @@ class ImageInfo(NamedTuple):
         progressive: A progressive JPEG, or an interlaced PNG.
         orientation: EXIF orientation, 1 to 8, as Pillow's ``exif_transpose`` takes it, also from XMP; 1 if there is
             none. A TIFF has none: it is decoded upright, and this size is that of the upright image.
+        sof: Number n of a JPEG's frame header SOFn, which names its coding process: 0 baseline, 1 extended,
+            2 progressive, 3 lossless, 9 and 10 arithmetic. ``None`` for other formats, and if two readers might find
+            different frames: the header has two, bytes outside its segments, or no end.
+        max_scale: How far a decoder may shrink the image. 8 for a JPEG of 8 bits whose ``sof`` says that it is coded
+            by DCT; 1 for all else, at full size only; 0 for a JPEG that no library here decodes.
     """
 
     kind: ImageKind
@@ -56,6 +68,8 @@ class ImageInfo(NamedTuple):
     bit_depth: int
     progressive: bool
     orientation: int
+    sof: int | None = None
+    max_scale: int = 1
 
 
 def probe(data: Encoded) -> ImageInfo:
@@ -70,7 +84,7 @@ def probe(data: Encoded) -> ImageInfo:
         MissingExtraError: It is neither JPEG, PNG nor WebP, and what reads it is not installed.
 
         >>> probe(png_bytes)
-        ImageInfo(kind='png', width=640, height=480, channels=3, bit_depth=8, progressive=False, orientation=1)
+        ImageInfo(kind='png', width=640, height=480, channels=3, bit_depth=8, progressive=False, orientation=1, ...)
     """
     start = bytes(data[:12])
     if start[:3] == b"\xff\xd8\xff":
@@ -113,6 +127,12 @@ def _broken(what: str, offset: int) -> DecodeError:
     return DecodeError(what, hint="the file is damaged or no image; replace it or leave it out", offset=offset)
 
 
+def unsupported(what: str, *, offset: int | None = None) -> UnsupportedError:
+    """The error for a valid image that is not read."""
+    hint = "convert the file to an 8-bit JPEG or a PNG, or leave it out"
+    return UnsupportedError(what, hint=hint, offset=offset)
+
+
 def _segment(data: Encoded, at: int) -> tuple[int, int, int]:
     """The next marker segment of a JPEG: its offset, code and length (0 for markers without one)."""
     size = len(data)
@@ -139,22 +159,30 @@ def _segment(data: Encoded, at: int) -> tuple[int, int, int]:
 def _jpeg(data: Encoded) -> ImageInfo:
     at, exif, xmp = 2, b"", b""
     info: ImageInfo | None = None
+    plain = True  # a chain of segments that all readers walk alike
     end = len(data) - _SEGMENT.size
     while True:
         mark, code, length = _SEGMENT.unpack_from(data, at) if at <= end else _NO_SEGMENT
-        if mark != 0xFF or code not in _WITH_LENGTH or length < 2:
+        if mark != 0xFF or code not in SEGMENTS or length < 2:
+            begin = at
             try:
                 at, code, length = _segment(data, at)
             except DecodeError:
                 if info is None:
                     raise
-                code, length = _SCAN, 0  # only the beginning of the file is here
+                code, length, plain = _SCAN, 0, False  # only the beginning of the file is here
+            plain = plain and code in SEGMENTS and not bytes(data[begin:at]).strip(b"\xff")  # fill bytes are legal
         if code == _SCAN:
             if info is None:
                 raise _broken("JPEG scan (SOS) before any frame (SOF)", at)
-            return info._replace(orientation=orientation(exif, xmp)) if exif or xmp else info
-        if code in _FRAMES and info is None:
-            info = _frame(data, at, code, length)
+            if exif or xmp:
+                info = info._replace(orientation=orientation(exif, xmp))
+            if not plain:
+                return info._replace(sof=None, max_scale=int(info.bit_depth == 8))
+            return info if info.sof != LOSSLESS or _is_rgb(data, info.channels, at) else info._replace(max_scale=0)
+        if code in _FRAMES:
+            plain = plain and info is None
+            info = info or _frame(data, at, code, length)
         elif code == _APP1:
             block = bytes(data[at + 4 : at + 2 + length])
             if block.startswith(PREAMBLE):  # a block that one segment cannot hold goes on in the next one
@@ -164,17 +192,35 @@ def _jpeg(data: Encoded) -> ImageInfo:
         at += 2 + length
 
 
+def _is_rgb(data: Encoded, channels: int, end: int) -> bool:
+    """Whether a lossless JPEG stores its colors as they are: libjpeg-turbo converts no lossless YCbCr or YCCK."""
+    at, jfif, transform = 2, False, 0
+    while at < end:
+        at, code, length = _segment(data, at)
+        content = bytes(data[at + 4 : at + 2 + length])
+        jfif |= code == 0xE0 and content.startswith(b"JFIF\0")
+        if code == 0xEE and content.startswith(b"Adobe") and len(content) >= 12:
+            transform = content[11]
+        at += 2 + length
+    return channels == 1 or not (transform or (jfif and channels == 3))
+
+
 def _frame(data: Encoded, at: int, code: int, length: int) -> ImageInfo:
     if length < 8 or at + 2 + length > len(data):
         raise _broken("JPEG frame header (SOF) is cut short", at)
     depth, height, width, channels = _FRAME.unpack_from(data, at + 4)
-    if channels not in (1, 3, 4) or length != 8 + 3 * channels:
+    if not channels or length != 8 + 3 * channels:
         raise _broken(f"JPEG frame header with {channels} components in {length} bytes", at)
-    if width == 0 or height == 0:
-        raise _broken(f"JPEG of {width} x {height} pixels (a height that follows the scan is not supported)", at + 5)
     if not 2 <= depth <= 16:
         raise _broken(f"JPEG with {depth} bits a sample", at + 4)
-    return ImageInfo("jpg", width, height, channels, depth, code in _PROGRESSIVE, 1)
+    if width == 0:
+        raise _broken(f"JPEG of {width} x {height} pixels", at + 5)
+    if height == 0:
+        raise unsupported("a JPEG whose height follows its scan (DNL), which is not read", offset=at + 5)
+    if channels not in (1, 3, 4):
+        raise unsupported(f"a JPEG of {channels} components, which is not read", offset=at)
+    scale = _SCALES.get(code, 0) if depth == 8 else 0
+    return ImageInfo("jpg", width, height, channels, depth, code in _PROGRESSIVE, 1, code & 0x0F, scale)
 
 
 def _png(data: Encoded) -> ImageInfo:

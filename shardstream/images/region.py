@@ -19,6 +19,7 @@ from shardstream.images.geometry import Box, scaled_size
 from shardstream.images.header import ImageInfo, probe
 from shardstream.images.jpeg.cutting import MARGIN, Addressable, CutJpeg, read
 
+_SEQUENTIAL = (0, 1)  # SOFn of the processes that an addressable JPEG may have
 _WHOLE = 0.9
 """From this share of the image on, cutting costs more than it saves."""
 
@@ -77,7 +78,7 @@ class ImageFile:
         self.data = data
         self.info = probe(data)
         self._addressable: Addressable | None = None
-        self._read = self.info.kind != "jpg" or self.info.progressive
+        self._read = self.info.sof not in _SEQUENTIAL
 
     def decode(
         self,

@@ -197,13 +197,11 @@ class BackendConformance:
     def test_what_is_too_large_or_too_deep_is_an_error(self) -> None:
         """Headers that promise 65,535 x 65,535 pixels, or 12 bits: DecodeError."""
         frame = 5 + (data := save(photo(20, 20), "JPEG")).index(b"\xff\xc0")
-        for changed, said in (
-            (data[:frame] + b"\xff\xff\xff\xff" + data[frame + 4 :], "65535 x 65535"),
-            (data[: frame - 1] + b"\x0c" + data[frame:], "does not decode"),
-        ):
-            what = "decoding a JPEG of too many pixels or bits"
-            error = expect(DecodeError, what, self.decode, changed)
-            check(said in str(error), f"the error of {what} must say {said!r}, got {error}")
+        large = data[:frame] + b"\xff\xff\xff\xff" + data[frame + 4 :]
+        error = expect(DecodeError, "decoding a JPEG of too many pixels", self.decode, large)
+        check("65535 x 65535" in str(error), f"the error must say how many pixels the JPEG has, got {error}")
+        deep = data[: frame - 1] + b"\x0c" + data[frame:]
+        expect(DecodeError, "decoding a JPEG of 12 bits", self.decode, deep)
 
     def test_pixels_that_are_not_to_be_reused_stay(self) -> None:
         """Only ``reuse=True`` allows memory that is used again."""

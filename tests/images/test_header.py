@@ -12,6 +12,7 @@ from PIL import Image
 
 from shardstream.errors import DecodeError
 from shardstream.images.header import ImageInfo, jpeg_scan_offset, probe
+from shardstream.storage.blocks.unsupported import UnsupportedError
 
 
 def picture(mode: str, kind: str, size: tuple[int, int] = (37, 21), **options) -> bytes:
@@ -23,10 +24,10 @@ def picture(mode: str, kind: str, size: tuple[int, int] = (37, 21), **options) -
 @pytest.mark.parametrize(
     ("mode", "kind", "options", "expected"),
     [
-        ("RGB", "JPEG", {}, ("jpg", 37, 21, 3, 8, False, 1)),
-        ("RGB", "JPEG", {"progressive": True}, ("jpg", 37, 21, 3, 8, True, 1)),
-        ("L", "JPEG", {}, ("jpg", 37, 21, 1, 8, False, 1)),
-        ("CMYK", "JPEG", {}, ("jpg", 37, 21, 4, 8, False, 1)),
+        ("RGB", "JPEG", {}, ("jpg", 37, 21, 3, 8, False, 1, 0, 8)),
+        ("RGB", "JPEG", {"progressive": True}, ("jpg", 37, 21, 3, 8, True, 1, 2, 8)),
+        ("L", "JPEG", {}, ("jpg", 37, 21, 1, 8, False, 1, 0, 8)),
+        ("CMYK", "JPEG", {}, ("jpg", 37, 21, 4, 8, False, 1, 0, 8)),
         ("RGB", "PNG", {}, ("png", 37, 21, 3, 8, False, 1)),
         ("RGBA", "PNG", {}, ("png", 37, 21, 4, 8, False, 1)),
         ("LA", "PNG", {}, ("png", 37, 21, 2, 8, False, 1)),
@@ -92,7 +93,8 @@ def test_fill_bytes_and_garbage_between_segments_are_skipped():
     assert probe(data[:2] + b"\xff\xff\xff" + data[2:]) == probe(data)
     second = 4 + struct.unpack_from(">H", data, 4)[0]
     assert data[second] == 0xFF
-    assert probe(data[:second] + b"junk\xff\x00junk" + data[second:]) == probe(data)
+    doubtful = probe(data)._replace(sof=None, max_scale=1)  # another reader may find another frame
+    assert probe(data[:second] + b"junk\xff\x00junk" + data[second:]) == doubtful
 
 
 def probed(data: bytes, call=probe) -> ImageInfo | int:
@@ -115,7 +117,10 @@ def test_every_truncation_of_a_header_is_an_error_with_its_place():
                 assert failed == length, "a longer beginning must not be worse"
                 failed += 1
             else:
-                assert found == whole
+                assert found in (
+                    whole,
+                    whole._replace(sof=None, max_scale=1),
+                )  # the frame that comes may be a second one
         assert failed >= 30
 
 
@@ -137,7 +142,7 @@ def test_jpeg_without_a_height():
     data = bytearray(picture("RGB", "JPEG"))
     frame = data.index(b"\xff\xc0")
     data[frame + 5 : frame + 7] = b"\0\0"
-    with pytest.raises(DecodeError, match="0 pixels") as caught:
+    with pytest.raises(UnsupportedError, match="DNL") as caught:
         probe(bytes(data))
     assert caught.value.place["offset"] == frame + 5
 

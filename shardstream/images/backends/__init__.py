@@ -31,7 +31,11 @@ truncated file                         ``DecodeError``, for JPEG also where only
                                        ``tolerant=True`` takes what there is of a JPEG or PNG, grey or black below
 JPEG damage that libjpeg only warns    decoded as libjpeg does, like Pillow and torchvision. Bytes that changed since
 of (bad Huffman code, stray bytes)     they were packed never come this far: their checksum differs
-12-bit, lossless JPEG                  ``DecodeError``
+lossless JPEG                          decoded at full size. ``UnsupportedError`` if its colors are stored as YCbCr
+JPEG header of two frames, or stray    decoded at full size: DCT scales need a header that all readers read alike
+bytes between its segments
+hierarchical JPEG, or other than 8     ``UnsupportedError``, before any library sees it
+bits a sample
 more than `MAX_PIXELS`                 ``DecodeError``, before anything is allocated
 =====================================  ======================================================================
 """

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from shardstream.errors import DecodeError
 from shardstream.images.formats import Encoded
-from shardstream.images.header import ImageInfo
+from shardstream.images.header import LOSSLESS, ImageInfo, unsupported
 from shardstream.images.opening import damaged
 
 BackendName: TypeAlias = Literal["auto", "simplejpeg", "pillow", "opencv", "torchvision", "imageio", "accimage"]
@@ -60,7 +60,8 @@ class Backend(Protocol):
 
         Returns:
             8, 4 or 2: it decodes at 1/8, 1/4, 1/2 and so on down to full size, more cheaply (a JPEG's DCT scales);
-            1: at full size only; 0: it does not read such files, and ``"auto"`` does in its place.
+            1: at full size only; 0: it does not read such files, and ``"auto"`` does in its place. More than
+            ``info.max_scale`` is never asked for.
         """
 
     def decode(self, data: Encoded, info: ImageInfo, job: Job) -> NDArray[np.uint8]:
@@ -89,6 +90,23 @@ class NamedBackend(Backend, Protocol):
     """
 
     library: str
+
+
+_PROCESSES: dict[int | None, str] = {
+    **dict.fromkeys((LOSSLESS, 11), "lossless "),
+    **dict.fromkeys((5, 6, 7, 13, 14, 15), "hierarchical "),
+}
+
+
+def check_process(info: ImageInfo) -> None:
+    """Refuse a JPEG that no library decodes.
+
+    Raises:
+        UnsupportedError: It is hierarchical, lossless with colors as YCbCr, or has other than 8 bits a sample.
+    """
+    if not info.max_scale:
+        colors = " with colors as YCbCr" if info.sof == LOSSLESS and info.bit_depth == 8 else ""
+        raise unsupported(f"a {_PROCESSES.get(info.sof, '')}{info.bit_depth}-bit JPEG{colors}, which is not read")
 
 
 def undecodable(info: ImageInfo, why: object) -> DecodeError:

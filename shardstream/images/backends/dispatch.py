@@ -18,14 +18,22 @@ from shardstream.errors import (
     did_you_mean,
 )
 from shardstream.images.backends import pillow
-from shardstream.images.backends.contract import Backend, BackendName, Job, NamedBackend, undecodable
+from shardstream.images.backends.contract import (
+    Backend,
+    BackendName,
+    Job,
+    NamedBackend,
+    check_process,
+    undecodable,
+)
 from shardstream.images.backends.others import AccImage, ImageIo, OpenCv, TorchVision
 from shardstream.images.backends.others import decode_deep as decode_16_bit_colour
 from shardstream.images.backends.pillow import Pillow
 from shardstream.images.backends.simplejpeg import SimpleJpeg
 from shardstream.images.formats import Encoded
 from shardstream.images.geometry import Size, covering_scale, scaled_size
-from shardstream.images.header import ImageInfo, probe
+from shardstream.images.header import ImageInfo, probe, unsupported
+from shardstream.storage.blocks.unsupported import UnsupportedError
 
 MAX_PIXELS = 178_956_970
 """Images with more pixels are refused, at the size where Pillow refuses them too."""
@@ -47,21 +55,29 @@ class Auto(NamedBackend):
 
     def takes(self, info: ImageInfo) -> BackendName:
         """The backend that gets such a file first, installed or not."""
-        if info.kind != "jpg" or info.bit_depth != 8:
+        if info.kind != "jpg":
             return "pillow"
-        return "simplejpeg" if self._rest is None or (self._jpeg is not None and info.channels < 4) else "pillow"
+        by_simplejpeg = self._jpeg is not None and self._jpeg.max_scale(info)
+        return "simplejpeg" if by_simplejpeg or self._rest is None else "pillow"
 
     def max_scale(self, info: ImageInfo) -> int:
-        return 8 if info.kind == "jpg" and info.bit_depth == 8 else 1
+        return info.max_scale
 
     def decode(self, data: Encoded, info: ImageInfo, job: Job) -> NDArray[np.uint8]:
+        first: DecodeError | None = None
         if self.takes(info) == "simplejpeg":
             try:
                 return (self._jpeg or SimpleJpeg()).decode(data, info, job)
-            except DecodeError:
+            except DecodeError as error:
                 if self._rest is None:
                     raise
-        return (self._rest or Pillow()).decode(data, info, job)
+                first = error
+        try:
+            return (self._rest or Pillow()).decode(data, info, job)
+        except DecodeError:
+            if isinstance(first, UnsupportedError):  # Pillow does not tell this from damage
+                raise first from None
+            raise
 
 
 def _installed(kind: Callable[[], _Named]) -> _Named | None:
@@ -152,11 +168,12 @@ def decode(
 def jpeg_scale(info: ImageInfo, have: Size, want: Size, backend: Backend | BackendName = "auto") -> int:
     """The DCT scale 1/n at which ``have`` pixels of this image still cover ``want``; 1 for anything but JPEG.
 
-    Never more than the backend can do.
+    Never more than the backend can do, nor than the file's coding process allows.
     """
     if info.kind != "jpg":
         return 1
-    return min(covering_scale(have, want), _reader(info, backend).max_scale(info))
+    most = _reader(info, backend).max_scale(info)
+    return min(covering_scale(have, want), most, info.max_scale or 1)
 
 
 def decode_scaled(
@@ -174,7 +191,7 @@ def decode_scaled(
     Args:
         data: The file.
         info: Its header, from `probe`.
-        scale: 1, 2, 4 or 8, from `jpeg_scale`: other than 1 for JPEG only, and no larger than a side. Sizes round up.
+        scale: 1, 2, 4 or 8, at most what `jpeg_scale` says, and no larger than a side. Sizes round up.
         tolerant: As for `decode`.
         reuse: Decode into memory that this thread reuses: the pixels are valid until its next call. Fresh memory
             costs a fifth more, for its page faults.
@@ -191,6 +208,8 @@ def decode_scaled(
     """
     check_pixels(info)
     reader = _reader(info, backend)
+    if scale > 1 and info.max_scale < scale:  # some libraries would write behind their buffers
+        raise unsupported(f"a {info.kind} file that decodes at full size only was asked for at 1/{scale} of it")
     job = Job(scale, tolerant, reuse, fast)
     try:
         pixels = _run(reader, data, info, job)
@@ -208,9 +227,16 @@ def _misshapen(pixels: NDArray[Any], info: ImageInfo) -> DecodeError:
 
 
 def _reader(info: ImageInfo, backend: Backend | BackendName) -> Backend:
-    """The backend, or in its place the default for files that it does not read."""
+    """The backend, or in its place the default for files that it does not read.
+
+    Raises:
+        UnsupportedError: Neither reads it.
+    """
     chosen = find(backend)
-    return chosen if chosen.max_scale(info) else named("auto")
+    if chosen.max_scale(info):
+        return chosen
+    check_process(info)
+    return named("auto")
 
 
 def _run(reader: Backend, data: Encoded, info: ImageInfo, job: Job) -> NDArray[np.uint8]:
@@ -263,6 +289,7 @@ def decode_frames(data: Encoded) -> NDArray[np.uint8]:
     """
     info = probe(data)
     check_pixels(info)
+    check_process(info)
     return pillow.decode_frames(data, info, MAX_PIXELS)
 
 
@@ -275,6 +302,7 @@ def decode_deep(data: Encoded) -> NDArray[np.uint16]:
     """
     info = probe(data)
     check_pixels(info)
+    check_process(info)
     # Of grey with alpha Pillow keeps 8 bits too.
     by_opencv = info.bit_depth == 16 and info.channels > 1 and info.kind in ("png", "tiff")
     pixels = decode_16_bit_colour(data, info) if by_opencv else pillow.decode_deep(data, info)

@@ -12,11 +12,16 @@ from shardstream.errors import MissingExtraError
 from shardstream.extras import require
 from shardstream.images.backends.contract import Job, NamedBackend, undecodable
 from shardstream.images.formats import Encoded
-from shardstream.images.header import ImageInfo
+from shardstream.images.header import LOSSLESS, ImageInfo
 from shardstream.images.opening import FAILURES
 from shardstream.images.structure import lacks_end
 
-_SCALES = {"jpg": 8, "png": 1, "webp": 1}  # the kinds that are read; Pillow reads the others, as it is told to
+_KINDS = ("png", "webp")  # read besides JPEG; Pillow reads the others, as it is told to
+
+
+def _dct_scale(info: ImageInfo) -> int:
+    """`Backend.max_scale` of a library that decodes JPEG: 0 for lossless ones, some of which have no gray."""
+    return info.max_scale if info.kind == "jpg" and info.sof != LOSSLESS else 0
 
 
 class OpenCv(NamedBackend):
@@ -36,7 +41,7 @@ class OpenCv(NamedBackend):
         }
 
     def max_scale(self, info: ImageInfo) -> int:
-        return _SCALES.get(info.kind, 0)
+        return _dct_scale(info) or int(info.kind in _KINDS)
 
     def decode(self, data: Encoded, info: ImageInfo, job: Job) -> NDArray[np.uint8]:
         encoded = np.frombuffer(data, np.uint8)
@@ -82,7 +87,7 @@ class TorchVision(NamedBackend):
         self.library = f"torchvision {found.__version__}"
 
     def max_scale(self, info: ImageInfo) -> int:
-        return 1 if info.kind == "jpg" and info.bit_depth == 8 else 0
+        return min(1, _dct_scale(info))
 
     def decode(self, data: Encoded, info: ImageInfo, job: Job) -> NDArray[np.uint8]:
         # torch takes read-only memory with a warning only, so the file is copied.
@@ -103,7 +108,7 @@ class ImageIo(NamedBackend):
         self.library = f"imageio {importlib.import_module('imageio').__version__}"
 
     def max_scale(self, info: ImageInfo) -> int:
-        return min(1, _SCALES.get(info.kind, 0))
+        return int(info.kind in _KINDS or _dct_scale(info) > 0)
 
     def decode(self, data: Encoded, info: ImageInfo, job: Job) -> NDArray[np.uint8]:
         mode: str | None = "RGB"
@@ -138,7 +143,7 @@ class AccImage(NamedBackend):
             ) from error
 
     def max_scale(self, info: ImageInfo) -> int:
-        return 1 if info.kind == "jpg" and info.bit_depth == 8 and info.channels < 4 else 0
+        return min(1, _dct_scale(info)) if info.channels < 4 else 0
 
     def decode(self, data: Encoded, info: ImageInfo, job: Job) -> NDArray[np.uint8]:
         if not job.tolerant and lacks_end(data):  # libjpeg fills up what is missing, and only warns

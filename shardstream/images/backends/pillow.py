@@ -26,7 +26,7 @@ class Pillow(NamedBackend):
         self.library = f"Pillow{'-SIMD' if 'post' in found else ''} {found}"  # of which versions end in .postN
 
     def max_scale(self, info: ImageInfo) -> int:
-        return 8 if info.kind == "jpg" and info.bit_depth == 8 else 1
+        return info.max_scale
 
     def decode(self, data: Encoded, info: ImageInfo, job: Job) -> NDArray[np.uint8]:
         return _load(data, info, job.scale, _rgb, tolerant=job.tolerant)

@@ -14,7 +14,7 @@ from shardstream.extras import require
 from shardstream.images.backends.contract import Job, NamedBackend, undecodable
 from shardstream.images.formats import Encoded
 from shardstream.images.geometry import scaled_size
-from shardstream.images.header import ImageInfo
+from shardstream.images.header import LOSSLESS, ImageInfo, unsupported
 from shardstream.images.resize import scratch
 from shardstream.images.structure import lacks_end
 
@@ -24,6 +24,8 @@ _HARMLESS = re.compile(
     "Unknown Adobe color transform|Warning: unknown JFIF revision|Invalid SOS parameters for sequential"
     "|Corrupt JPEG data: (?:bad ICC|.* before marker 0x(?:c[0-3]|d[bd]|e.|fe))"
 )
+# Processes and colors that libjpeg-turbo has no code for. Pillow reads some of them.
+_UNSUPPORTED = re.compile("^Unsupported|not implemented|Could not determine subsampling")
 
 
 @cache
@@ -40,18 +42,23 @@ def _required() -> ModuleType:
 
 
 class SimpleJpeg(NamedBackend):
-    """CMYK is left to others, since its conversion is some grey levels off; `decode` takes it all the same."""
+    """Decodes DCT files of gray and RGB.
+
+    Pillow gets CMYK, whose conversion here is some grey levels off, and lossless files, of which gray ones are not read
+    here. `decode` takes both all the same.
+    """
 
     def __init__(self) -> None:
         self._library = _required()
         self.library = f"simplejpeg {self._library.__version__}"
 
     def max_scale(self, info: ImageInfo) -> int:
-        return 8 if info.kind == "jpg" and info.bit_depth == 8 and info.channels < 4 else 0
+        return info.max_scale if info.kind == "jpg" and info.channels < 4 and info.sof != LOSSLESS else 0
 
     def decode(self, data: Encoded, info: ImageInfo, job: Job) -> NDArray[np.uint8]:
         height, width = scaled_size((info.height, info.width), job.scale)
-        buffer = scratch("decoded", (height * width * 3,)) if job.reuse else None
+        shape = (height * width * 3,)  # simplejpeg refuses to write more
+        buffer = scratch("decoded", shape) if job.reuse else np.empty(shape, np.uint8)
         # The least size and factor together allow this scale only; left alone, it also takes the slow 7/8 ... 3/8.
         least = (height, width, job.scale) if job.scale > 1 else (0, 0, 1)
         decode = self._library.decode_jpeg
@@ -65,6 +72,8 @@ class SimpleJpeg(NamedBackend):
                     raise
                 pixels = decode(data, "RGB", job.fast, job.fast, *least, buffer, False)
         except ValueError as error:
+            if _UNSUPPORTED.search(str(error)):
+                raise unsupported(f"a JPEG that is not read: {error}") from error
             raise undecodable(info, error) from error
         return pixels  # type: ignore[no-any-return]
 

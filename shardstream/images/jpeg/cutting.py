@@ -184,6 +184,8 @@ def read(data: Encoded) -> Addressable | None:
             if code in (SOF0, SOF1):
                 frame = len(header)
             elif code == DRI:
+                if length != 4:
+                    break
                 interval = data[at + 4] << 8 | data[at + 5]
             header += data[at:end]
             if code == SOS:

@@ -12,6 +12,7 @@ from typing import NamedTuple
 
 from shardstream.errors import DecodeError
 from shardstream.images.formats import Encoded
+from shardstream.images.header import SEGMENTS
 from shardstream.images.jpeg.tables import Table
 
 SOF0, SOF1, DHT, EOI, SOS, DRI, APP9 = 0xC0, 0xC1, 0xC4, 0xD9, 0xDA, 0xDD, 0xE9
@@ -27,7 +28,6 @@ _OTHER_FRAMES = {
     **dict.fromkeys((0xC9, 0xCA, 0xCB, 0xCD, 0xCE, 0xCF), "arithmetic"),
     **dict.fromkeys((0xC3, 0xC5, 0xC7), "lossless or hierarchical"),
 }
-_WITHOUT_LENGTH = frozenset((0x01, *range(0xD0, 0xD9)))
 # Sampling of the first component, where all others have 1x1: what decoders know how to upsample.
 _SAMPLINGS = frozenset(((1, 1), (2, 1), (1, 2), (2, 2), (4, 1)))
 
@@ -100,9 +100,10 @@ def read_scan(data: Encoded) -> Scan:
     if bytes(data[:2]) != b"\xff\xd8":
         raise DecodeError("not a JPEG: it does not begin with ff d8", hint="give the bytes of a JPEG file", offset=0)
     segments = tuple(read_segments(data))
-    frame = next((one for one in segments if one.code in (SOF0, SOF1) or one.code in _OTHER_FRAMES), None)
-    if frame is None:
+    frames = [segment for segment in segments if segment.code in (SOF0, SOF1) or segment.code in _OTHER_FRAMES]
+    if len(frames) != 1:
         raise Unaddressable("damaged")
+    frame = frames[0]
     if frame.code in _OTHER_FRAMES:
         raise Unaddressable(_OTHER_FRAMES[frame.code])
     width, height, samplings = _frame(bytes(data[frame.begin + 4 : frame.end]))
@@ -134,7 +135,7 @@ def read_segments(data: Encoded) -> list[Segment]:
     at, size = 2, len(data)
     while at + 4 <= size:
         code = data[at + 1]
-        if data[at] != 0xFF or code in (0x00, 0xFF) or code in _WITHOUT_LENGTH or code == EOI:
+        if data[at] != 0xFF or code not in SEGMENTS:
             raise Unaddressable("damaged")
         (length,) = struct.unpack_from(">H", data, at + 2)
         end = at + 2 + length
