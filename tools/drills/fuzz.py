@@ -37,6 +37,7 @@ from shardstream.sizes import parse_size
 from shardstream.storage.base.address import parse
 from shardstream.testing import MemoryStore
 from tests.dataset.foreign.mutating import damaged
+from tests.images.jpeg_processes import Case, every_process, installed, lies, problems
 from tests.shards.making import extract_all, samples_of, scan_bytes, shard_bytes
 from tests.shards.test_damage import index_start_fits, reseal
 
@@ -125,12 +126,20 @@ def jpeg(data: bytes) -> None:
         backends.decode(data)
 
 
+def process(data: bytes) -> None:
+    """A JPEG, decoded by every backend at every scale."""
+    for problem in problems(Case("", data), installed()):
+        raise ValueError(problem)
+
+
 def picture(data: bytes) -> None:
     """A header, a structure and pixels."""
     info = probe(data)
     check_structure(data, info)
     if info.width * info.height < 1 << 22:
         backends.decode(data, tolerant=bool(data[-1] & 1))
+        backends.decode_frames(data)
+        backends.decode_deep(data)
 
 
 def listing(folder: Path, suffix: str, data: bytes) -> None:
@@ -173,6 +182,10 @@ def pictures() -> dict[str, bytes]:
         ("GIF", {}),
         ("BMP", {}),
         ("TIFF", {}),
+        ("TIFF", {"compression": "jpeg"}),
+        ("TIFF", {"compression": "tiff_lzw"}),
+        ("JPEG2000", {"tile_size": (32, 32)}),
+        ("AVIF", {"speed": 10}),
         ("PPM", {}),
         ("TGA", {}),
         ("ICO", {}),
@@ -202,7 +215,12 @@ def targets(folder: Path) -> list[Target]:
     images = pictures()
     jpegs = {name: data for name, data in images.items() if name.endswith("jpeg")}
     jpegs |= {f"addressable-{name}": make_addressable(data, width=16).data for name, data in jpegs.items()}
-    found += [Target("jpeg", jpegs, jpeg), Target("picture", images, picture)]
+    processes = {f"{i}.jpeg": case.data for i, case in enumerate((*every_process(), *lies()))}
+    found += [
+        Target("jpeg", jpegs, jpeg),
+        Target("process", processes, process),
+        Target("picture", images, picture),
+    ]
     found += [
         Target(f"list{suffix}", {f"list{suffix}": data}, partial(listing, folder, suffix))
         for suffix, data in LISTS.items()
