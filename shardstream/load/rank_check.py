@@ -16,9 +16,7 @@ at its data, does not shift those of all others.
 from __future__ import annotations
 
 import logging
-import os
 import sys
-import time
 import weakref
 from collections import Counter
 from collections.abc import Callable
@@ -30,6 +28,7 @@ import xxhash
 
 from shardstream.errors import RankError
 from shardstream.stream.iteration.agreement import Agreement, Plan
+from shardstream.stream.iteration.rank_entries import default_store, process_start
 from shardstream.stream.iteration.ranks import Rank
 
 logger = logging.getLogger(__name__)
@@ -99,7 +98,7 @@ class RankCheck:
         if cls._unreachable is not None and cls._unreachable() is group:
             return
         try:
-            difference = ask(dist.distributed_c10d._get_default_store())
+            difference = ask(default_store())
         except (RuntimeError, ValueError, OSError, AttributeError) as error:  # a group of MPI has no store at all
             cls._unreachable = weakref.ref(group)
             reason = str(error).partition("\n")[0]  # torch may add the frames of its own stack
@@ -192,12 +191,3 @@ def _where() -> str:
             calls.append((Path(frame.f_code.co_filename).name, frame.f_code.co_name, frame.f_lineno))
         frame = frame.f_back
     return xxhash.xxh3_64_hexdigest(repr(calls).encode())
-
-
-def process_start() -> float:
-    """When this process began, as ``time.time`` counts; 0 where the system does not say."""
-    try:
-        ticks = int(Path("/proc/self/stat").read_text().rpartition(")")[2].split()[19])
-    except OSError:
-        return 0.0
-    return time.time() - time.clock_gettime(time.CLOCK_BOOTTIME) + ticks / os.sysconf("SC_CLK_TCK")

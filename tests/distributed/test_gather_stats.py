@@ -52,6 +52,5 @@ def gather_late(rank: int, folder: Path) -> Any:
 def test_a_missing_rank_is_named_and_breaks_nothing(folder: Path, tmp_path: Path) -> None:
     found = on_ranks(tmp_path, 3, gather_late, folder)
     assert [count for _, count in found] == [3, 3, 3]
-    assert found[1][0] == ""
-    for rank in (0, 2):
-        assert found[rank][0].startswith("gather_stats waited 0.3 s for rank 1 of 3")
+    for text, _ in found:  # of the rank that comes late, too: no rank has a table that others do not have
+        assert text.startswith("gather_stats waited 0.3 s for rank 1 of 3")

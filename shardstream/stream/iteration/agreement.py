@@ -9,7 +9,6 @@ nobody has to delete a key that another rank may still ask for.
 from __future__ import annotations
 
 import json
-import time
 from collections.abc import Callable, Mapping
 from dataclasses import fields
 from typing import Any
@@ -17,6 +16,7 @@ from typing import Any
 import xxhash
 
 from shardstream.order import OrderParameters
+from shardstream.stream.iteration.rank_entries import is_current, make_entry
 
 _NEWEST = 2  # iterations whose entries stay
 _TRIES = 100  # each one that fails is an entry of another rank, and there are few
@@ -89,7 +89,7 @@ class Agreement:
 
     def publish(self, store: Any, text: str) -> str:
         """Tell all ranks of a difference; the text of the first one is kept, and returned."""
-        value = self._change(store, lambda value: {"differs": [time.time(), self._who, text]} | value)
+        value = self._change(store, lambda value: {"differs": make_entry(self._who, text)} | value)
         return str(_found(value))
 
     def _result(
@@ -104,7 +104,7 @@ class Agreement:
         return text
 
     def _entry(self, plan: Plan) -> list[Any]:
-        return [time.time(), self._who, plan]
+        return make_entry(self._who, plan)
 
     def _change(self, store: Any, change: Callable[[dict[str, Any]], dict[str, Any]]) -> dict[str, Any]:
         """The value in the store after a change, which other ranks may make as well, and before this one."""
@@ -125,9 +125,12 @@ class Agreement:
     def _parse(self, raw: str) -> dict[str, Any]:
         """The value without what an earlier start of the job has left."""
         value = json.loads(raw) if raw else {}
-        iterations = {name: entry for name, entry in value.pop("iterations", {}).items() if entry[0] >= self._started}
-        value = {name: entry for name, entry in value.items() if entry[0] >= self._started}
+        iterations = self._current(value.pop("iterations", {}))
+        value = self._current(value)
         return value | ({"iterations": iterations} if iterations else {})
+
+    def _current(self, entries: dict[str, Any]) -> dict[str, Any]:
+        return {name: entry for name, entry in entries.items() if is_current(entry, self._started)}
 
 
 def _plain(plan: Plan) -> dict[str, Any]:
