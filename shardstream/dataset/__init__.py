@@ -9,6 +9,7 @@ Every verb reads through this room: `open_dataset` opens, `DatasetRows` reads ro
 ``shard``         ``Shard``: where the bytes of one are read; ``OpenShard``: with its index
 ``numbering``     ``Numbering``: which shard a row lies in, which data set a shard
 ``source``        ``DatasetSource``: data sets through a view
+``joined``        the same laid end to end: samples of each shard, fields, identity
 ``view``          split, filter, first n: which rows of each shard
 ``conditions``    what ``where=`` says: values, comparisons, callables, keys
 ``row_set``       ``RowSet``: some rows of each shard, a bit a row

@@ -13,6 +13,7 @@ import heapq
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
+from functools import cached_property
 from itertools import pairwise
 from typing import Any, NamedTuple
 
@@ -82,7 +83,7 @@ def sized(batch_size: Any) -> tuple[CostSpec | None, int | None]:
     return (CostSpec.of(batch_size), 1) if isinstance(batch_size, Mapping) else (None, batch_size)
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, eq=False)
 class Costs:
     """What a scan found; the same in all processes, which share what grows with shards.
 
@@ -95,6 +96,11 @@ class Costs:
     spec: CostSpec
     words: SharedWords
     digest: str
+
+    @cached_property
+    def batches(self) -> int:
+        """The number of batches of all shards."""
+        return int(self.words.words.sum())
 
 
 class ShardBatches(NamedTuple):
@@ -115,24 +121,29 @@ class ShardBatches(NamedTuple):
         return np.repeat(begins, counts) + inside(counts), counts
 
 
-def count_batches(
-    spec: CostSpec, manifests: Sequence[Manifest], counts: NDArray[Any], view: Callable[[int], ViewedShard]
-) -> Costs:
+def check_costs(spec: CostSpec, manifests: Sequence[Manifest]) -> None:
+    """Refuse a field that is no cost in one of these datasets.
+
+    Raises:
+        FieldError: The index has no such field, or the field is no number.
+    """
+    for manifest in manifests:
+        scalar_type(spec.field, manifest, option="batch_size", counts=True)
+
+
+def count_batches(spec: CostSpec, counts: NDArray[Any], view: Callable[[int], ViewedShard]) -> Costs:
     """How many batches each shard has; scans the indexes once.
 
     Args:
         spec: What was asked for.
-        manifests: Of the data sets.
         counts: Samples of the view in each shard.
         view: Opens a shard.
 
     Raises:
-        FieldError: A field that has no cost in the index; a sample that has none, or a negative or infinite one, or
-            NaN, or costs more than a batch may.
+        FieldError: A sample of the view has no cost, or a negative or infinite one, or NaN, or costs more than a batch
+            may.
         DataError, StorageError: An index cannot be read.
     """
-    for manifest in manifests:
-        scalar_type(spec.field, manifest, option="batch_size", counts=True)
     filled = np.flatnonzero(counts).tolist()
     words, hashes = SharedWords(max(len(counts), 1)), xxhash.xxh3_128()
 

@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Collection, Iterable, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from itertools import pairwise
 from typing import Any, NamedTuple, Self
 
 import numpy as np
-import xxhash
 from numpy.typing import NDArray
 
 from shardstream.dataset.conditions import Filter
-from shardstream.dataset.costs import Costs, CostSpec, ShardBatches, count_batches, shard_batches
+from shardstream.dataset.costs import Costs, CostSpec, ShardBatches, check_costs, count_batches, shard_batches
 from shardstream.dataset.drawn_rows import DrawnRows
+from shardstream.dataset.joined import digest, joint_identity, merge_fields, samples_of
 from shardstream.dataset.numbering import Numbering
 from shardstream.dataset.opened import OpenedDataset
 from shardstream.dataset.row_set import RowSet
@@ -23,7 +23,6 @@ from shardstream.dataset.view import SCANNERS, DatasetView, Matcher, ViewSpec, m
 from shardstream.dataset.weights import ViewedShard, Weighing, WeightSpec, weigh
 from shardstream.errors import FieldError, FormatError, UsageError
 from shardstream.order import WeightedDraws
-from shardstream.shards.fields import FieldType
 from shardstream.shards.index import ShardIndex
 from shardstream.shards.manifest import Manifest
 from shardstream.threads import each
@@ -58,8 +57,7 @@ class DatasetSource:
         excluded: The stored rows that are treated as damaged, whatever the view; ``None`` for none.
         weights: How samples are weighted that are drawn by weight; ``None``: each comes once.
         draws: The draws, where samples are drawn by weight.
-        costs: Batches by cost, where an order counts these; ``None``: it counts samples.
-        positions: How many it counts of all shards.
+        by_cost: The cost of a batch, if an order counts batches by cost; ``None``: it counts samples.
 
     Args:
         datasets: The data sets; several are streamed as one, in this order.
@@ -88,7 +86,8 @@ class DatasetSource:
         self.weights: WeightSpec | None = None
         self._draws: int | None = None
         self.draws: WeightedDraws | None = None
-        self.costs: Costs | None = None
+        self.by_cost: CostSpec | None = None
+        self._costs: Costs | None = None
         self.datasets = tuple(datasets)
         self.manifests = tuple(one.manifest for one in datasets)
         self.spec = spec
@@ -97,9 +96,9 @@ class DatasetSource:
         self._chosen = chosen
         self._members = Numbering([one.shards for one in self.manifests])
         self._stored = samples_of(self.manifests)
-        self.fields, self._conflicts = _merged_fields(self.manifests)
+        self.fields, self._conflicts = merge_fields(self.manifests)
         self.data = joint_identity([one.fingerprint for one in self.manifests])
-        self.fingerprint = self._identity()
+        self._fingerprint = self._identity()
         self._matchers = [matcher_of(spec, one) for one in self.manifests]
         self._make_view()
 
@@ -117,7 +116,7 @@ class DatasetSource:
             self._filtered = SharedWords(max(len(filtered), 1))
             self._filtered.words[: len(filtered)] = filtered
         self.counts = self._view.counts
-        self.samples = self.positions = int(self.counts.sum(dtype=np.int64))
+        self.samples = int(self.counts.sum(dtype=np.int64))
 
     def __str__(self) -> str:
         """The view in a few words; empty for all samples."""
@@ -154,31 +153,30 @@ class DatasetSource:
         self.weights, self._draws = weights, draws
         self._weighing = known or weigh(weights, self.manifests, self.counts, self._viewed, earlier=earlier)
         self.draws = WeightedDraws(self._weighing.begins, self.samples if draws is None else draws)
-        self.fingerprint = digest([self._identity(), "weights", self._weighing.digest, self.draws.samples])
+        self._fingerprint = digest([self._identity(), "weights", self._weighing.digest, self.draws.samples])
 
     def _weighed_as(self, other: DatasetSource, *, earlier: bool = False) -> DatasetSource:
         """This, another view of the same samples, weighted as that one is, or with batches by the same cost."""
         if other.weights is not None:
             self._weigh(other.weights, other._draws, None, earlier=earlier)
-        if other.costs is not None:
-            self._cost(other.costs.spec, None)
+        if other.by_cost is not None:
+            self._cost(other.by_cost, None)
         return self
 
     def batched(self, spec: CostSpec | None) -> DatasetSource:
         """The same in batches by cost; ``None``: as samples.
 
         Raises:
-            FieldError: The costs ask for what is not there.
+            FieldError: The costs ask for what is not there. That a sample costs too much is said by `costs`, since
+                a narrower view of this may leave it out.
             UsageError: Samples are drawn by weight.
             DataError, StorageError: An index cannot be read.
         """
-        if spec == (None if self.costs is None else self.costs.spec):
+        if spec == self.by_cost:
             return self
         copy = self._copy()
-        if spec is None:
-            copy.costs, copy.positions = None, copy.samples
-            copy.fingerprint = copy._identity()  # weights and costs exclude each other
-        else:
+        copy.by_cost = copy._costs = None
+        if spec is not None:
             copy._cost(spec, None)
         return copy
 
@@ -189,14 +187,44 @@ class DatasetSource:
                 "batches by cost are of each sample once, and weights= draws some more often", url=self.url
             )
         self.check_fields([spec.field])
-        self.costs = known or count_batches(spec, self.manifests, self.counts, self._viewed)
-        self.positions = int(self.position_counts.sum())
-        self.fingerprint = digest([self._identity(), "batches", self.costs.digest, spec.budget])
+        check_costs(spec, self.manifests)
+        self.by_cost, self._costs = spec, known
+        with suppress(FieldError):
+            _ = self.costs  # found now, so that all processes that are forked share it
+
+    @property
+    def costs(self) -> Costs | None:
+        """Batches by cost, if an order counts these.
+
+        Raises:
+            FieldError: A sample has no cost, or costs more than a batch may.
+            DataError, StorageError: An index cannot be read.
+        """
+        if self._costs is None and self.by_cost is not None:
+            self._costs = count_batches(self.by_cost, self.counts, self._viewed)
+        return self._costs
+
+    @property
+    def fingerprint(self) -> str:
+        """Identity of the data, the view, and what an order counts of it; raises as `costs`."""
+        costs = self.costs
+        return (
+            self._fingerprint
+            if costs is None
+            else digest([self._fingerprint, "batches", costs.digest, costs.spec.budget])
+        )
+
+    @property
+    def positions(self) -> int:
+        """How many samples or batches by cost an order counts of all shards; raises as `costs`."""
+        costs = self.costs
+        return self.samples if costs is None else costs.batches
 
     @property
     def position_counts(self) -> NDArray[np.int64]:
         """What an order counts of each shard: samples of the view, or batches by cost: int64 (shards,)."""
-        return self.counts.astype(np.int64) if self.costs is None else self.costs.words.words[: self.shards]
+        costs = self.costs
+        return self.counts.astype(np.int64) if costs is None else costs.words.words[: self.shards]
 
     def _viewed(self, shard: int) -> ViewedShard:
         index = self._index(shard)
@@ -215,7 +243,7 @@ class DatasetSource:
     @property
     def position_bytes(self) -> float:
         """The same of what an order counts."""
-        return self.mean_bytes if self.costs is None else self.mean_bytes * self.samples / max(self.positions, 1)
+        return self.mean_bytes if self.by_cost is None else self.mean_bytes * self.samples / max(self.positions, 1)
 
     @property
     def largest_block(self) -> int:
@@ -232,7 +260,7 @@ class DatasetSource:
         """The first ``count`` samples of this, in stored order."""
         copy = self._copy()
         copy.spec = self.spec.taking(count)
-        copy.fingerprint = copy._identity()
+        copy._fingerprint = copy._identity()
         copy._make_view()
         return copy._weighed_as(self)
 
@@ -245,7 +273,7 @@ class DatasetSource:
         """The same with each sample once, and no batches by cost."""
         copy = self.batched(None)._copy()
         copy.weights = copy._draws = copy.draws = None
-        copy.fingerprint = copy._identity()
+        copy._fingerprint = copy._identity()
         return copy
 
     def filtered(self, wanted: Filter, keyed: Sequence[RowSet] = ()) -> DatasetSource:
@@ -391,16 +419,17 @@ class DatasetSource:
         Raises:
             FormatError: It has others than when the data set was opened.
         """
-        if self.costs is None or not self.counts[shard]:
+        costs = self.costs
+        if costs is None or not self.counts[shard]:
             return None
         viewed = ViewedShard(index, int(self.counts[shard]), self._viewed_rows(shard, index))
-        found = shard_batches(viewed, self.costs.spec)
-        if len(found.ends) != self.costs.words.words[shard]:
+        found = shard_batches(viewed, costs.spec)
+        if len(found.ends) != costs.words.words[shard]:
             raise FormatError(
                 "the costs of the shard's samples are others than when the data set was opened",
                 url=index.url or None,
                 shard=index.path,
-                field=self.costs.spec.field,
+                field=costs.spec.field,
                 hint="open the data set anew",
             )
         return found
@@ -452,38 +481,8 @@ class DatasetSource:
             )
 
 
-def samples_of(manifests: Sequence[Manifest]) -> NDArray[Any]:
-    """Samples of each shard of data sets that are laid end to end."""
-    columns = [one.table.samples for one in manifests]
-    return columns[0] if len(columns) == 1 else np.concatenate(columns)  # one alone stays mapped
-
-
 def _pieces(view: DatasetView, shard: int) -> Iterable[NDArray[np.int64]]:
     """The rows that a view has of a shard, before a filter, some at a time."""
     first = view.first_row(shard)
     end = first + int(view.counts[shard])
     return (np.arange(start, min(start + _ROWS, end)) for start in range(first, end, _ROWS))
-
-
-def _merged_fields(manifests: Sequence[Manifest]) -> tuple[dict[str, FieldType], dict[str, str]]:
-    """The fields of all data sets, and what is wrong with those that they hold with different types."""
-    found: dict[str, tuple[FieldType, str]] = {}
-    conflicts: dict[str, str] = {}
-    for one in manifests:
-        for name, kind in one.fields.items():
-            first, where = found.setdefault(name, (kind, one.url))
-            if first != kind:
-                conflicts[name] = f"the field is {first} in {where}, but {kind} in {one.url}"
-            elif first.is_image and not kind.is_image:
-                found[name] = kind, one.url  # bytes, not all of which are image files
-    return {name: kind for name, (kind, _) in found.items()}, conflicts
-
-
-def joint_identity(fingerprints: Sequence[str]) -> str:
-    """The identity of several things in this order; of one, its own."""
-    return fingerprints[0] if len(fingerprints) == 1 else digest(fingerprints)
-
-
-def digest(value: Any) -> str:
-    """32 hexadecimal digits of a JSON value."""
-    return xxhash.xxh3_128_hexdigest(json.dumps(value, sort_keys=True).encode())

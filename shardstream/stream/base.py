@@ -27,7 +27,6 @@ from shardstream.stream.iteration.ranks import Rank, RankOfAll, find_rank
 from shardstream.stream.iteration.settings import StreamOptions
 from shardstream.stream.iteration.state import (
     check_counts,
-    check_ranges,
     check_worker,
     content_of,
     make_state,
@@ -47,7 +46,6 @@ class Stream(Pickled, IterableDataset[Any]):
 
     def _start(self, content: Content, settings: StreamOptions, shared: SharedEpochState | None = None) -> None:
         super().__init__()
-        check_ranges(settings.skip, content)
         self._settings = settings
         self._shared = shared or SharedEpochState()
         self._versioned = VersionedContent(content, self._shared)

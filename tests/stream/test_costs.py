@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pickle
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from itertools import islice
 from pathlib import Path
 from typing import Any, ClassVar
@@ -228,7 +228,7 @@ def test_what_does_not_go_together(folder: Path, tmp_path: Path) -> None:
     with pytest.raises(FieldError, match=r"no field 'secnds'[^\n]*\n.*did you mean 'seconds'"):
         data(folder, batch_size={"secnds": 40})
     with pytest.raises(FieldError, match=r"costs 2\d\.\d+, and a batch may cost 20"):
-        data(folder, batch_size={"seconds": 20})
+        len(data(folder, batch_size={"seconds": 20}))
     with pytest.raises(
         UsageError, match=r"a batch of 40 of 'seconds' on each of 500 ranks needs more than the \d+ batches there are"
     ):
@@ -238,7 +238,7 @@ def test_what_does_not_go_together(folder: Path, tmp_path: Path) -> None:
 def test_budgets_far_from_what_samples_cost(folder: Path) -> None:
     assert len(data(folder, batch_size={"seconds": 1e90}, tail="exact")) == 4  # one a shard that has any
     with pytest.raises(FieldError, match="and a batch may cost 1e-90"):
-        data(folder, batch_size={"seconds": 1e-90})
+        len(data(folder, batch_size={"seconds": 1e-90}))
 
 
 @pytest.mark.parametrize(("value", "what"), [(-1.0, "costs -1.0"), (float("nan"), "costs nan"), (None, "has no value")])
@@ -247,8 +247,41 @@ def test_costs_that_are_none(value: float | None, what: str, tmp_path: Path) -> 
     shards = [[{name: one for name, one in sample.items() if one is not None} for sample in samples]]
     write_dataset(tmp_path / "odd", shards, types={"seconds": "float32"})
     with pytest.raises(FieldError, match=what) as caught:
-        data(tmp_path / "odd")
+        len(data(tmp_path / "odd"))
     assert caught.value.place["key"] == "b"
+
+
+USES: dict[str, Callable[[ss.ShardDataset], Any]] = {
+    "len": len,
+    "iter": lambda dataset: next(iter(dataset)),
+    "peek": lambda dataset: dataset.peek(),
+    "state_dict": lambda dataset: dataset.state_dict(),
+    "fingerprint": lambda dataset: dataset.fingerprint,
+    "pickle": pickle.dumps,
+    "loader": lambda dataset: next(iter(ss.Loader(dataset, num_workers=0))),
+    "plain loader": lambda dataset: next(iter(DataLoader(dataset, batch_size=None, num_workers=1))),
+}
+
+
+@pytest.mark.parametrize("name", USES)
+def test_the_view_that_is_read_has_the_costs(name: str, tmp_path: Path) -> None:
+    samples = [{"__key__": str(i), "id": i, "seconds": 200.0 if i == 30 else 5.0} for i in range(40)]
+    write_dataset(tmp_path / "long", [samples[:20], samples[20:]], types={"seconds": "float32"})
+    made = data(tmp_path / "long", batch_size={"seconds": 120}, tail="exact")
+    cheap = {"seconds": ("<=", 120)}
+    narrower = {
+        "filter": made.filter(cheap),
+        "filter by a callable": made.filter({"seconds": lambda seconds: seconds < 120}),
+        "take": made.take(30),
+        "all of it": made.map(dict).filter(cheap).take(30).replace(shuffle=False),
+    }
+    with pytest.raises(FieldError, match="costs 200, and a batch may cost 120") as caught:
+        USES[name](made)
+    assert "key 30" in str(caught.value)
+    for dataset in narrower.values():
+        USES[name](dataset)
+    assert sorted(flat(map(ids_of, narrower["filter"]))) == [i for i in range(40) if i != 30]
+    assert sorted(flat(map(ids_of, narrower["all of it"]))) == list(range(30))
 
 
 def test_fields_that_say_no_cost(tmp_path: Path) -> None:

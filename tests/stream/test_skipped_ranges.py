@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+from collections.abc import Callable
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -236,13 +237,41 @@ def test_steps_that_have_no_positions(arguments: dict[str, Any], what: str, fold
 
 def test_places_that_no_epoch_has(folder: Path) -> None:
     with pytest.raises(UsageError, match="position 331 of epoch 0, and there are epochs of 330 samples"):
-        data(folder, skip=[((0, 300), (0, 331))])
+        len(data(folder, skip=[((0, 300), (0, 331))]))
     with pytest.raises(UsageError, match="position 500 of epoch 2"):
         data(folder).load_state_dict(data(folder).state_dict() | {"skip": [[[2, 500], [3, 0]]]})
     endless = {"schedule": [(0, {"a": 1})], "batch_size": 10}
     with pytest.raises(UsageError, match="position 3 of epoch 1, and there are one epoch without end"):
-        ss.Mixture({"a": data(folder)}, skip=[((0, 300), (1, 3))], **endless)
-    ss.Mixture({"a": data(folder)}, skip=[((0, 10**9), (0, 2 * 10**9))], **endless)
+        next(iter(ss.Mixture({"a": data(folder)}, skip=[((0, 300), (1, 3))], **endless)))
+    next(iter(ss.Mixture({"a": data(folder)}, skip=[((0, 10**9), (0, 2 * 10**9))], **endless)))
+
+
+USES: dict[str, Callable[[ss.ShardDataset], Any]] = {
+    "len": len,
+    "iter": lambda dataset: next(iter(dataset)),
+    "peek": lambda dataset: dataset.peek(),
+    "state_dict": lambda dataset: dataset.state_dict(),
+    "load_state_dict": lambda dataset: dataset.load_state_dict(dataset.replace(skip=()).state_dict()),
+    "loader": lambda dataset: next(iter(ss.Loader(dataset, num_workers=0))),
+}
+
+
+@pytest.mark.parametrize("name", USES)
+def test_places_are_those_of_the_epochs_that_are_read(name: str, folder: Path) -> None:
+    skip = [((0, 400), (0, 500))]
+    longer = {
+        "repeat": data(folder, skip=skip).repeat(3),
+        "choose": data(folder, skip=skip).choose(600),
+        "replace": data(folder, skip=skip).replace(epoch_size=600),
+        "skip last": data(folder).repeat(3).replace(skip=skip),
+    }
+    with pytest.raises(UsageError, match="skip names position 400 of epoch 0, and there are epochs of 330 samples"):
+        USES[name](data(folder, skip=skip))
+    with pytest.raises(UsageError, match="position 400"):
+        USES[name](longer["repeat"].choose(330))
+    for dataset in longer.values():
+        USES[name](dataset)
+    assert flat(map(ids_of, longer["repeat"])) == flat(map(ids_of, longer["skip last"]))
 
 
 @pytest.mark.parametrize("wrong", [3, [[0, 5]], [[[0, 5], [0, 5]]], [[[0, 5], [0, "9"]]], "all", None])

@@ -12,8 +12,9 @@ from numpy.typing import NDArray
 from torch.utils.data import Dataset, get_worker_info
 
 from shardstream.dataset.indexes import OpenShards
+from shardstream.dataset.joined import samples_of
 from shardstream.dataset.rows import RowReader
-from shardstream.dataset.source import DatasetSource, samples_of
+from shardstream.dataset.source import DatasetSource
 from shardstream.dataset.step import Step
 from shardstream.decode.usercall import SampleCalls, UserCall, global_states_kept
 from shardstream.errors import BatchError, DataError, FieldError, ShardStreamError

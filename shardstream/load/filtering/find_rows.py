@@ -15,9 +15,9 @@ from typing import Any, Literal
 import numpy as np
 from torch.utils.data import DataLoader
 
+from shardstream.dataset.joined import samples_of
 from shardstream.dataset.row_set import RowSet
 from shardstream.dataset.selected.rows import FoundOn, Rows
-from shardstream.dataset.source import samples_of
 from shardstream.errors import UsageError, WorkerError
 from shardstream.load.filtering.code_digest import digest_of
 from shardstream.load.filtering.evaluation import NO, YES, Answers, Evaluation, Predicate, ShardPiece

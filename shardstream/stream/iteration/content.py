@@ -11,9 +11,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from shardstream.dataset.costs import CostSpec
+from shardstream.dataset.joined import digest, joint_identity
 from shardstream.dataset.row_set import packed, unpacked
 from shardstream.dataset.shared import SharedWords, source_and_shard
-from shardstream.dataset.source import DatasetSource, digest, joint_identity
+from shardstream.dataset.source import DatasetSource
 from shardstream.dataset.view import ViewSpec
 from shardstream.decode.compiling import compile_fields
 from shardstream.decode.plan import DecodePlan
@@ -256,8 +257,7 @@ class Content:
     @property
     def by_cost(self) -> CostSpec | None:
         """What batches may cost, where a position is such a batch; ``None``: it is a sample."""
-        costs = self.parts[0].source.costs
-        return None if costs is None else costs.spec
+        return self.parts[0].source.by_cost
 
     def whole_samples(self, settings: StreamOptions, rank: Rank) -> int:
         """Positions of an epoch that can be dealt: in a mixture by batches, whole batches on every rank."""

@@ -67,7 +67,7 @@ def count_items(content: Content, settings: StreamOptions, rank: Rank, begin: Re
         UsageError: There is data, but not one step of it under ``tail="drop"``.
     """
     _check_steps(content, settings, rank)
-    left = begin.skipping(settings.skip).left_of(content.whole_samples(settings, rank))
+    left = begin.skipping(settings.skip, content).left_of(content.whole_samples(settings, rank))
     samples = left.samples - left.start
     if settings.batch_size is not None:
         return _steps_of(samples, settings, rank)
@@ -129,7 +129,7 @@ class EpochRun:
         if dealt is not None:
             settings = settings.dealt(dealt.unit)
         parameters = resume_point.parameters_of(content, settings, rank, num_workers)
-        self.resume_point = replace(resume_point.skipping(settings.skip), parameters=parameters)
+        self.resume_point = replace(resume_point.skipping(settings.skip, content), parameters=parameters)
         self.rank = rank
         self.batch_size = settings.batch_size
         self._tail = settings.effective_tail

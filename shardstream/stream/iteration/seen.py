@@ -9,7 +9,8 @@ from numpy.typing import NDArray
 
 from shardstream.dataset.dataset_rows import DatasetRows
 from shardstream.dataset.indexes import OpenShards
-from shardstream.dataset.source import DatasetSource, samples_of
+from shardstream.dataset.joined import samples_of
+from shardstream.dataset.source import DatasetSource
 from shardstream.dataset.step import groups
 from shardstream.order import Place
 from shardstream.shards.bins import PerBin
@@ -69,7 +70,7 @@ def tokens_seen(content: Content, settings: StreamOptions, rank: Rank, point: Re
 
 def has_bins(source: DatasetSource) -> bool:
     """Whether what an order counts of it are bins."""
-    return source.costs is None and all(one.bins is not None for one in source.manifests)
+    return source.by_cost is None and all(one.bins is not None for one in source.manifests)
 
 
 def _positions_seen(point: ResumePoint, samples: int) -> Iterator[tuple[int, Integers]]:

@@ -100,8 +100,13 @@ class ResumePoint:
         """The version of the order of this content."""
         return (self.version if self.parameters is None else self.parameters.version) or content.order_version
 
-    def skipping(self, ranges: Sequence[PlaceRange]) -> ResumePoint:
-        """The same of a run that leaves out these, too."""
+    def skipping(self, ranges: Sequence[PlaceRange], content: Content) -> ResumePoint:
+        """The same of a run of ``content`` that leaves out these, too.
+
+        Raises:
+            UsageError: No epoch has one of their places.
+        """
+        check_ranges(ranges, content)
         return replace(self, skips=joined_ranges(ranges, self.skips))
 
     def left_of(self, samples: int) -> Remaining:
@@ -173,7 +178,7 @@ def make_state(content: Content, settings: StreamOptions, resume_point: ResumePo
         **{name: getattr(resume_point.parameters, name, None) for name in _PARAMETERS},
         "tail": settings.effective_tail,
     }
-    skips = resume_point.skipping(settings.skip).skips
+    skips = resume_point.skipping(settings.skip, content).skips
     if skips:
         state["skip"] = [[list(begin), list(end)] for begin, end in skips]
     return state | moving_entries(content, resume_point)
@@ -275,10 +280,11 @@ def parse_state(state: Any, content: Content, settings: StreamOptions) -> Resume
         raise UsageError("the state has a position, but not the parameters of its order", hint=_CHECK)
     with reading():
         left = _check_inside(resume_point, state, content)
+    skipping = resume_point.skipping(settings.skip, content)
     added = uncovered(settings.skip, resume_point.skips)
     if added:
         _check_to_come(added, resume_point.epoch, left, state, content)
-    return resume_point.skipping(settings.skip)
+    return skipping
 
 
 def check_entries(state: Mapping[str, Any]) -> None:
