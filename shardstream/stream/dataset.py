@@ -117,10 +117,10 @@ class ShardDataset(Stream):
             code that needs one shape; the slot of a dropped sample repeats the first one that is kept, and is False in
             ``__valid__``, which every batch has. Positions, steps, random numbers and states are those of full batches
             in both. A batch that keeps no sample is a `BatchError`. See ``docs/order.md``.
-        skip: What is left out of the run, of all ranks: ranges from a place to before another one, places being an
-            epoch and a position in it as states count them, ``[((0, 5000), (0, 6000))]``. See `positions`, which makes
-            them of steps. What comes behind keeps its positions, and the batches of all ranks close up. A state keeps
-            them; one that is loaded may get further ones, of what it has not come to. Default: nothing.
+        skip: Ranges of places that all ranks leave out, ``[((0, 5000), (0, 6000))]``: from an epoch and a position, as
+            states count them, to before another one. `positions` makes them from steps. Later samples keep their
+            positions, and batches close up. A state keeps the ranges, and a loaded one may get more, of places that it
+            has not come to. They are checked at the first use of the dataset. Default: nothing.
 
         *Distribution.* All of it is found out where nothing is said.
 
@@ -181,7 +181,8 @@ class ShardDataset(Stream):
         AccessError: The store refuses.
         StorageError: The store cannot be reached, and the cache has no manifest of the data set.
         FieldError: ``fields`` asks for what does not exist; names the nearest. ``where`` asks for a value that its
-            column cannot hold. A weight is negative, infinite or NaN, or a sample or a label has none.
+            column cannot hold. A weight is negative, infinite or NaN, or a sample or a label has none. At the first
+            use of the dataset: a sample has no cost, or costs more than a batch may.
         MissingExtraError: The library of a backend is not installed.
         UsageError: Another argument cannot work; or data of another library have to be indexed first, which takes
             longer than a minute: names the command.

@@ -17,6 +17,7 @@ from shardstream.sizes import plural
 from shardstream.stream.base import Stream
 from shardstream.stream.dataset import ShardDataset
 from shardstream.stream.iteration.content import Content, ContentPart
+from shardstream.stream.iteration.epoch_run import count_samples
 from shardstream.stream.iteration.ranks import Affinity
 from shardstream.stream.iteration.seen import has_bins, samples_seen, tokens_seen
 from shardstream.stream.iteration.settings import Dropped, StreamOptions
@@ -51,9 +52,11 @@ class Mixture(Stream):
     Weights become whole numbers, and every block of so many samples of a lane holds exactly its share of each source
     (see `shares`); with a ``schedule`` shares change on the way. They are shares of *positions*: a source whose
     ``transform`` drops samples has less than its share of those that are kept. For shares of kept samples, choose them
-    first: ``where=`` on the source, with what ``find_rows`` found. Each source is walked through endlessly, in an order
-    of its own epochs: all of its samples come once before any comes again, also across the mixture's epochs. Its
-    position is known from the mixture's alone, so a state is no larger than that of a data set.
+    first: ``where=`` on the source, with what ``find_rows`` found. Each source continues from one of its own epochs to
+    the next, also across the mixture's epochs, so in the long run all of its samples come equally often. Around the end
+    of a source's epoch some samples come again before others have come: one use apart, or a few uses in a source with
+    fewer samples than lanes. Its position is known from the mixture's alone, so a state is no larger than that of a
+    data set.
 
     Batches and samples have ``__source__``, the number of the source (int64), in the order of ``sources``.
 
@@ -254,8 +257,14 @@ class Mixture(Stream):
 
     @property
     def samples(self) -> int:
-        """Samples of an epoch, over all ranks; batches, where these are by cost."""
-        return self._content.samples
+        """Samples of the next epoch over all ranks, without what is left out at its end; batches, if these are by cost.
+
+        ``tail="drop"`` leaves out what does not fill a step of all ranks. With ``by="batches"``, an epoch has whole
+        rows of lanes only. ``len`` counts the batches of this rank.
+        """
+        if self._content.endless:
+            return self._content.samples
+        return count_samples(self._content, self._settings, self._rank(), self._epochs.fresh())
 
     def replace(self, **changes: Any) -> Self:
         """The same with other settings; it shares this one's epoch.
@@ -273,7 +282,7 @@ class Mixture(Stream):
     def __repr__(self) -> str:
         shares = ", ".join(f"{name} {share:.3g}" for name, share in self.shares.items())
         unit = f"batches of {self._content.by_cost or self.batch_size}" if self.batch_size else "single samples"
-        epoch = "without end" if self._content.endless else f"epochs of {self.samples}"
+        epoch = "without end" if self._content.endless else f"epochs of {self._content.samples}"
         if self._content.schedule is not None:
             shares += f", {plural(len(self._content.schedule.knots), 'knot')}"
         return f"Mixture({shares}: {epoch}, mixed by {self._content.by}, as {unit})"

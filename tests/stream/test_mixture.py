@@ -12,7 +12,7 @@ import pytest
 import shardstream as ss
 
 from .making import numbered, photograph, write_dataset
-from .resuming import sources_and_ids
+from .resuming import ids_and_padding, sources_and_ids
 
 
 @pytest.fixture(scope="module")
@@ -55,6 +55,40 @@ def test_without_weights_sources_count_with_their_size(sources: dict[str, ss.Sha
 def test_when_an_epoch_ends(sources: dict[str, ss.ShardDataset], epoch: Any, samples: int) -> None:
     mixture = ss.Mixture({"big": (sources["big"], 9), "mid": (sources["mid"], 1)}, epoch=epoch)
     assert mixture.samples == len(mixture) == samples
+
+
+@pytest.mark.parametrize("ranks", [1, 3])
+@pytest.mark.parametrize(
+    ("by", "tail", "batch_size"),
+    [
+        *(("samples", tail, size) for tail in ("drop", "pad", "exact") for size in (16, 7, None)),
+        *(("batches", tail, 16) for tail in ("drop", "pad", "exact")),
+    ],
+)
+def test_samples_are_those_that_all_ranks_get(
+    sources: dict[str, ss.ShardDataset], by: Any, tail: Any, batch_size: int | None, ranks: int
+) -> None:
+    two = {"big": (sources["big"], 3), "mid": (sources["mid"], 1)}
+    shape: dict[str, Any] = {"batch_size": batch_size, "by": by, "tail": tail, "epoch": 777}
+
+    def check(mixtures: list[ss.Mixture], samples: int) -> None:
+        parts = [list(mixture) for mixture in mixtures]
+        assert samples == sum(len(ids_and_padding(part)[0]) for part in parts)
+
+    mixtures = [ss.Mixture(two, **shape, rank=rank, world_size=ranks) for rank in range(ranks)]
+    assert {mixture.samples for mixture in mixtures} == {mixtures[0].samples}
+    first = iter(mixtures[0])
+    next(first)
+    state = mixtures[0].state_dict()
+    check([mixture.replace() for mixture in mixtures], mixtures[0].samples)
+    size = None if batch_size is None else 5 + batch_size  # another shape, whose epochs have the lanes of the state
+    other = ss.Mixture(two, **shape | {"batch_size": size}, rank=0, world_size=1)
+    other.load_state_dict(state)
+    list(other)
+    expected, items = other.samples, len(other)
+    batches = list(other)
+    assert len(batches) == items
+    assert len(ids_and_padding(batches)[0]) == expected
 
 
 def test_an_endless_one_has_no_length_and_does_not_end(sources: dict[str, ss.ShardDataset]) -> None:

@@ -259,10 +259,6 @@ class Content:
         """What batches may cost, where a position is such a batch; ``None``: it is a sample."""
         return self.parts[0].source.by_cost
 
-    def whole_samples(self, settings: StreamOptions, rank: Rank) -> int:
-        """Positions of an epoch that can be dealt: in a mixture by batches, whole batches on every rank."""
-        return self.samples if self.by == "samples" else self.dealt_samples(self.parameters(settings, rank, 0))
-
     @property
     def drops_samples(self) -> bool:
         """Whether single samples can be missing: broken ones that are skipped, or those a transform leaves out."""

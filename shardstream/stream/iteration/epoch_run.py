@@ -35,12 +35,12 @@ _LOCATED_TOGETHER = 4096  # positions
 _PLANNED_TOGETHER = 256  # positions that are located with their windows
 
 
-def _check_steps(content: Content, settings: StreamOptions, rank: Rank) -> None:
+def _check_steps(content: Content, settings: StreamOptions, rank: Rank, begin: ResumePoint) -> None:
     """Refuse data of which there is not one step of this rank in an epoch of which nothing is skipped."""
     if (
         content.samples
         and settings.effective_tail == "drop"
-        and not _steps_of(content.whole_samples(settings, rank), settings, rank)
+        and not _steps_of(begin.samples_of(content, settings, rank), settings, rank)
     ):
         batch, what = f"a batch of {settings.batch_size}" if settings.batch_size else "one sample", "samples"
         if content.by_cost is not None:
@@ -66,9 +66,8 @@ def count_items(content: Content, settings: StreamOptions, rank: Rank, begin: Re
     Raises:
         UsageError: There is data, but not one step of it under ``tail="drop"``.
     """
-    _check_steps(content, settings, rank)
-    left = begin.skipping(settings.skip, content).left_of(content.whole_samples(settings, rank))
-    samples = left.samples - left.start
+    _check_steps(content, settings, rank, begin)
+    samples = _left(content, settings, rank, begin)
     if settings.batch_size is not None:
         return _steps_of(samples, settings, rank)
     if rank.dealt is not None:
@@ -76,6 +75,22 @@ def count_items(content: Content, settings: StreamOptions, rank: Rank, begin: Re
     return sample_count(
         samples, rank=rank.rank, world_size=rank.world_size, batch_size=None, tail=settings.effective_tail
     )
+
+
+def count_samples(content: Content, settings: StreamOptions, rank: Rank, begin: ResumePoint) -> int:
+    """Samples that all ranks get of the epoch that begins there, each counted once; batches by cost if it has these."""
+    samples = _left(content, settings, rank, begin)
+    if settings.effective_tail != "drop":
+        return samples
+    if rank.dealt is not None:
+        return _even(samples, "drop", rank.dealt)
+    row = (settings.batch_size or 1) * rank.world_size
+    return samples - samples % row
+
+
+def _left(content: Content, settings: StreamOptions, rank: Rank, begin: ResumePoint) -> int:
+    left = begin.skipping(settings.skip, content).left_of(begin.samples_of(content, settings, rank))
+    return left.samples - left.start
 
 
 def _even(samples: int, tail: Tail, dealt: Dealt) -> int:
@@ -124,7 +139,7 @@ class EpochRun:
         self, content: Content, settings: StreamOptions, rank: Rank, resume_point: ResumePoint, num_workers: int
     ) -> None:
         if resume_point.fresh:
-            _check_steps(content, settings, rank)
+            _check_steps(content, settings, rank, resume_point)
         tail, dealt = settings.effective_tail, rank.dealt
         if dealt is not None:
             settings = settings.dealt(dealt.unit)

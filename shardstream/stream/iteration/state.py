@@ -96,6 +96,12 @@ class ResumePoint:
         """The order's parameters, or those that a run of this shape gives it."""
         return self.parameters or content.parameters(settings, rank, num_workers, self.version)
 
+    def samples_of(self, content: Content, settings: StreamOptions, rank: Rank) -> int:
+        """Positions of its epoch that are dealt to ranks: in a mixture by batches, whole rows of lanes."""
+        if content.by == "samples":
+            return content.samples
+        return content.dealt_samples(self.parameters_of(content, settings, rank, 0))
+
     def order_version(self, content: Content) -> int:
         """The version of the order of this content."""
         return (self.version if self.parameters is None else self.parameters.version) or content.order_version
