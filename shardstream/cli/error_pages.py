@@ -105,7 +105,7 @@ PAGES = {
         "import torch.distributed as dist\nimport shardstream as ss\n\n"
         'dist.init_process_group("gloo")  # started by torchrun, two processes\n'
         'ds = ss.ShardDataset("shards/", shuffle=True, seed=dist.get_rank(), batch_size=8)  # differs: the mistake\n'
-        "next(iter(ss.Loader(ds)))",
+        "next(iter(ss.Loader(ds, num_workers=0)))",
         "ranks do not read the same: seed is 1 on rank 1 and 0 on rank 0",
     ),
     "missing-extra": ErrorPage(
@@ -272,15 +272,18 @@ PAGES = {
     ),
     "worker": ErrorPage(
         "A worker process ended without a word, or gave no batch within `timeout=`. Mostly the kernel killed it, "
-        "since memory ran out, or `/dev/shm` was full; or a package of C code crashed over a sample. Or the system did "
-        "not let workers start: then the message has its reason and what to do.",
+        "since memory ran out, or `/dev/shm` was full; or a package of C code crashed over a sample. Or workers could "
+        "not start: the system refused, or the script starts workers when a worker imports it.",
         "The message says what the worker was at. Look at `dmesg` for `Out of memory`; use fewer workers or a smaller "
         "`prefetch_factor`. `shardstream doctor` compares `/dev/shm` and memory with what the workers need. If it is "
-        "always the same sample, fetch it with `ss.Reader` and decode it alone.",
+        "always the same sample, fetch it with `ss.Reader` and decode it alone. If a worker ended as it started, move "
+        'the loop below `if __name__ == "__main__":`. Under `spawn` and `forkserver`, the default from Python 3.14 on, '
+        "each worker runs the script from its top.",
         "import os\nimport shardstream as ss\n\n\ndef crash(sample):\n    os._exit(1)\n\n\n"
-        'ds = ss.ShardDataset("shards/", fields=["cls"], batch_size=8).map(crash)\n'
-        "next(iter(ss.Loader(ds, num_workers=1)))",
-        "DataLoader worker 0 (process ...) died while it was at the sample named here [..., sample 0]",
+        'if __name__ == "__main__":\n'
+        '    ds = ss.ShardDataset("shards/", fields=["cls"], batch_size=8).map(crash)\n'
+        "    next(iter(ss.Loader(ds, num_workers=1)))",
+        "DataLoader worker 0 (process ...) exited with code 1 while it was at the sample named here [..., sample 0]",
     ),
     "too-many-skips": ErrorPage(
         "With `on_error='skip'`, more samples had to be left out than `max_skips=` allows. A few damaged samples do "

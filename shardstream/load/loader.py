@@ -427,8 +427,12 @@ class Loader(ForFrameworks, DataLoader[Any]):
         worker, place = found or (None, {})
         who = f"process {processes[0]}" if worker is None else f"DataLoader worker {worker} (process {processes[0]})"
         workers = None if self._begun is None else self._begun()
-        how = message.partition("killed by signal: ")[2] or ("" if workers is None else workers.signal(processes[0]))
-        how = f"was killed by signal: {how}" if how else "died"
+        signalled = message.partition("killed by signal: ")[2]
+        ended = "" if workers is None else workers.how_ended(processes[0])
+        how = f"was killed by signal: {signalled}" if signalled else ended or "died"
+        hint = workers.hint_of_start(processes[0]) if found is None and workers is not None else None
+        if hint is not None:
+            return WorkerError(f"{who} {how} as it started", hint=hint)
         doing = " while it was at the sample named here" if "sample" in place else ""
         return WorkerError(
             f"{who} {how.rstrip('. ')}{doing}",

@@ -12,6 +12,7 @@ import atexit
 import errno
 import logging
 import math
+import multiprocessing
 import os
 import signal
 import threading
@@ -46,6 +47,11 @@ _REFUSED = {
     errno.ENOMEM: "there is too little memory for so many processes: use fewer workers",
 }
 """What to do where the system refuses something that workers need."""
+
+_NO_GUARD = (
+    'start workers only below `if __name__ == "__main__":`, since under {} each worker runs the script from its top; '
+    "if the script does so, look at the worker's own error"
+)
 
 
 _SAME_ORDER = (8, 4, 2, 1)
@@ -96,16 +102,16 @@ class Workers(_MultiProcessingDataLoaderIter):
     def __init__(self, loader: DataLoader[Any]) -> None:
         self.given_up: Callable[[], None] = _never
         self._deadline = math.inf
+        self._start_method = (loader.multiprocessing_context or multiprocessing).get_start_method()
         try:
             super().__init__(loader)
         except StorageError:
             raise
-        except OSError as error:
+        except (OSError, EOFError) as error:
             self._shutdown = True  # for torch, which would look for what was not made
             for worker in getattr(self, "_workers", ()):  # those that were started before
                 worker.kill()
-            what = f"workers could not be started: {error.strerror or error}"
-            raise WorkerError(what, hint=_REFUSED.get(error.errno or 0, StorageError.of(error).hint)) from error
+            raise self._not_started(error) from error
         self._processes = _Processes(self)
         # Of the cycle collector, torch's own __del__ gets queues that have been closed before it.
         weakref.finalize(self, self._processes.end, _GOODBYE_S).atexit = False
@@ -120,10 +126,27 @@ class Workers(_MultiProcessingDataLoaderIter):
         """The processes."""
         return [worker.pid for worker in self._workers if worker.pid is not None]
 
-    def signal(self, process: int) -> str:
-        """The name of the signal that killed a process; empty if none did."""
-        code = next((worker.exitcode for worker in self._workers if worker.pid == process), None)
-        return signal.strsignal(-code) or str(-code) if code is not None and code < 0 else ""
+    def how_ended(self, process: int) -> str:
+        """What is known of the end of a process: ``"exited with code 1"``; empty if nothing is."""
+        code = self._exit_code(process)
+        if code is not None and code < 0:
+            return f"was killed by signal: {signal.strsignal(-code) or -code}"
+        return f"exited with code {code}" if code else ""
+
+    def hint_of_start(self, process: int) -> str | None:
+        """What to do about a process that has ended before it began with a sample; ``None``: nothing is known."""
+        failed = (self._exit_code(process) or 0) > 0
+        return _NO_GUARD.format(self._start_method) if failed and self._start_method != "fork" else None
+
+    def _exit_code(self, process: int) -> int | None:
+        return next((worker.exitcode for worker in self._workers if worker.pid == process), None)
+
+    def _not_started(self, error: OSError | EOFError) -> WorkerError:
+        what = f"workers could not be started: {getattr(error, 'strerror', None) or error}"
+        if isinstance(error, ConnectionError | EOFError) and self._start_method != "fork":  # the other end has failed
+            return WorkerError(what, hint=_NO_GUARD.format(self._start_method))
+        assert isinstance(error, OSError)
+        return WorkerError(what, hint=_REFUSED.get(error.errno or 0, StorageError.of(error).hint))
 
     @property
     def awaited(self) -> int | None:

@@ -46,6 +46,7 @@ DOCUMENTS = sorted([*ROOT.glob("README.md"), *(ROOT / "docs").rglob("*.md")])
 FENCE = re.compile(r"^(?P<indent> *)```(?P<kind>\w*)[^\n]*\n(?P<body>.*?)^(?P=indent)```\s*$", re.MULTILINE | re.DOTALL)
 NOT_RUN = re.compile(r"<!-- not run: \S[^\n]*-->\s*\Z")
 SHELL = ("bash", "sh", "shell", "console")
+GUARD = 'if __name__ == "__main__":'
 
 
 @dataclass(frozen=True)
@@ -200,7 +201,8 @@ def test_code_blocks_run(
             continue
         if block.kind == "python":
             # Blank lines in front, so that a traceback shows the document's own line.
-            exec(compile("\n" * block.line + block.body, document, "exec"), names)
+            body = block.body.replace(GUARD, "if True:")  # the module is a document's, and no program
+            exec(compile("\n" * block.line + body, document, "exec"), names)
             continue
         for words in commands(block.body):
             place = f"{document.name}:{block.line + 1}"
@@ -208,6 +210,55 @@ def test_code_blocks_run(
             program = [sys.executable, "-m", "shardstream", *words[1:]]
             done = subprocess.run(program, cwd=workplace, capture_output=True, text=True, timeout=120)
             assert done.returncode == 0, f"{place}: {shlex.join(words)}\n{done.stdout}{done.stderr}"
+
+
+def starts_workers(program: str) -> Iterator[int]:
+    """The lines that start workers in no function or class and below no guard; to make a loader starts none."""
+    loaders: set[str] = set()
+    for statement in ast.parse(program).body:
+        if isinstance(statement, ast.If) and "__name__" in ast.unparse(statement.test):
+            continue
+        if isinstance(statement, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+            continue
+        value = statement.value if isinstance(statement, ast.Assign) else None
+        for node in ast.walk(statement):
+            if isinstance(node, ast.Name) and node.id in loaders:
+                yield node.lineno
+            if isinstance(node, ast.Call) and re.search(r"\b(Loader|find_rows)$", ast.unparse(node.func)):
+                workers = [ast.unparse(one.value) for one in node.keywords if (one.arg or "").endswith("workers")]
+                if workers == ["0"]:
+                    continue
+                if node is value and ast.unparse(node.func).endswith("Loader"):
+                    loaders.update(map(ast.unparse, statement.targets))
+                else:
+                    yield node.lineno
+
+
+def programs() -> Iterator[tuple[str, str]]:
+    """What a reader can save and run: blocks that import the package, and examples."""
+    for path in DOCUMENTS:
+        text = path.read_text()
+        for match in FENCE.finditer(text):
+            if match["kind"] in ("python", "py") and "import shardstream" in match["body"]:
+                yield f"{path.relative_to(ROOT)} from line {text[: match.start('body')].count(chr(10))}", match["body"]
+    for path in sorted((ROOT / "examples").glob("*.py")):
+        yield str(path.relative_to(ROOT)), path.read_text()
+
+
+def test_programs_start_workers_below_the_guard() -> None:
+    found = [f"{name}, line {line}" for name, program in programs() for line in starts_workers(program)]
+    assert not found, f"a worker under spawn or forkserver imports the program: put {GUARD} above"
+
+
+def test_what_starts_workers_is_found() -> None:
+    top = "import shardstream as ss\nds = ss.ShardDataset('a')\n"
+    assert list(starts_workers(f"{top}for batch in ss.Loader(ds, num_workers=2): pass")) == [3]
+    assert list(starts_workers(f"{top}loader = ss.Loader(ds)\nfor batch in loader: pass")) == [4]
+    assert list(starts_workers(f"{top}rows = ss.find_rows('a', keep)")) == [3]
+    assert list(starts_workers(f"{top}loader = ss.Loader(ds)\n{GUARD}\n    next(iter(loader))")) == []
+    assert (
+        list(starts_workers(f"{top}next(iter(ss.Loader(ds, num_workers=0)))\ndef f():\n    list(ss.Loader(ds))")) == []
+    )
 
 
 def test_a_new_forkserver_is_not_waited_for_and_has_the_environment_of_now(monkeypatch: pytest.MonkeyPatch) -> None:
