@@ -4,14 +4,15 @@ Accelerate makes of a ``DataLoader`` that it prepares one of its own, which deal
 last batch has come, and whose state it saves. A `Loader` does without: it says that it is prepared, has a state, and
 tells Accelerate the rest. Hugging Face's ``Trainer`` works with Accelerate.
 
-Lightning and Fabric leave a loader as it is, and tell its sampler which epoch begins.
+Lightning and Fabric leave a loader as it is, and tell its sampler which epoch begins. For ``Trainer.predict`` and
+``overfit_batches``, Lightning makes a second loader of the same class from the arguments of the first.
 """
 
 from __future__ import annotations
 
 import sys
 import weakref
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from functools import cache
 from typing import Any, Protocol
 
@@ -54,6 +55,17 @@ class ForFrameworks:
     synchronized_generator = None
 
     _offset: int | None = 0  # our epoch less the framework's; `None`: unknown since ours was chosen
+
+    def remember_arguments(self, *parts: Mapping[str, Any]) -> None:
+        """Keep what this was made of, under the names by which Lightning keeps it for loaders made in its hooks.
+
+        Args:
+            *parts: Arguments by name.
+        """
+        arguments = {name: value for part in parts for name, value in part.items()}
+        saved = {"args": (), "kwargs": arguments, "arg_names": (), "default_kwargs": {}}
+        vars(self).update({f"__pl_saved_{name}": value for name, value in saved.items()})
+        vars(self)["__dataset"] = arguments["dataset"]
 
     @property
     def iteration(self: Epochs) -> int:

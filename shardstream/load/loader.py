@@ -118,8 +118,13 @@ class Loader(ForFrameworks, DataLoader[Any]):
                 f"ss.Loader needs a ShardDataset or a Mixture, got {type(dataset).__name__}",
                 hint="use torch's DataLoader for others",
             )
-        for name in arguments:
-            if name in _ELSEWHERE:
+        self.remember_arguments(
+            arguments | {"dataset": dataset, "num_workers": num_workers, "batch_size": batch_size},
+            {"collate_fn": collate_fn, "persistent_workers": persistent_workers, "compare_ranks": compare_ranks},
+            {"stall": stall, "on_stats": on_stats, "stats_every": stats_every, "stats_file": stats_file},
+        )
+        for name, value in arguments.items():
+            if name in _ELSEWHERE and value is not None:  # torch's default, which Lightning passes
                 raise UsageError(f"{name} is decided by the data set", hint=f"use {_ELSEWHERE[name]}")
         if stall is not None and not stall > 0:
             raise UsageError(f"stall must be a number of seconds, got {stall!r}", hint="leave it out for 60")

@@ -31,6 +31,9 @@ class Model(lightning.LightningModule):
     def validation_step(self, batch: dict[str, Any], number: int) -> None:
         pass
 
+    def predict_step(self, batch: dict[str, Any], number: int) -> Any:
+        return batch["id"].tolist()
+
     def configure_optimizers(self) -> torch.optim.Optimizer:
         return torch.optim.SGD(self.parameters(), 1e-9)
 
@@ -79,6 +82,32 @@ def limited(workers: int) -> Any:
     return fit(workers, [], limit_train_batches=3)
 
 
+class Hooked(Model):
+    """Makes the loader in a hook, where Lightning watches how loaders are made.
+
+    Args:
+        workers: Worker processes of the loader.
+    """
+
+    def __init__(self, workers: int) -> None:
+        super().__init__()
+        self._workers = workers
+
+    def predict_dataloader(self) -> Any:
+        return loader(self._workers, tail="exact")
+
+
+def made_again(workers: int) -> Any:
+    """What needs a second loader of the class: predictions, and epochs of the same few batches."""
+    quiet: dict[str, Any] = dict.fromkeys(("logger", "enable_progress_bar", "enable_model_summary"), False)
+    trainer = lightning.Trainer(**SHAPE, **quiet)
+    given = trainer.predict(Model(), loader(workers, tail="exact"))
+    counted = trainer.predict_dataloaders.stats.samples
+    hooked = lightning.Trainer(**SHAPE, **quiet).predict(Hooked(workers))
+    overfit = fit(workers, [], overfit_batches=2, read={"shuffle": False})
+    return {"given": given, "counted": counted, "hooked": hooked, "overfit": list(overfit.values())}
+
+
 def dropped(workers: int) -> Any:
     """Three epochs of short batches, with Lightning and with Fabric."""
     fabric = lightning.Fabric(**SHAPE)
@@ -110,6 +139,7 @@ def main() -> None:
     for workers in (0, 2):
         found[f"lightning {workers}"] = trained(workers)
         found[f"limited {workers}"] = limited(workers)
+        found[f"made again {workers}"] = made_again(workers)
         found[f"dropped {workers}"] = dropped(workers)
         found[f"fabric {workers}"] = fabric(workers, FOLDER / f"fabric-{workers}.ckpt")
     report(found)

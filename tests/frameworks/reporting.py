@@ -20,7 +20,7 @@ torch.set_num_threads(1)
 
 
 def dataset(**changes: Any) -> ss.ShardDataset:
-    return ss.ShardDataset(DATA, shuffle=True, seed=3, **changes)
+    return ss.ShardDataset(DATA, **{"shuffle": True, "seed": 3} | changes)
 
 
 def loader(workers: int, **changes: Any) -> ss.Loader:

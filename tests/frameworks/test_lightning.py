@@ -32,6 +32,17 @@ def test_epochs_that_lightning_cuts_short_differ(reports: Reports, workers: int)
         all_differ(list(found.values()))
 
 
+def test_loaders_that_lightning_makes_again(reports: Reports, ranks: int, workers: int) -> None:
+    seen = reports(f"made again {workers}")
+    for name in ("given", "hooked"):
+        predicted = [number for found in seen for batch in found[name] for number in batch]
+        assert sorted(predicted) == list(range(COUNT))
+    for found in seen:
+        assert found["counted"] == sum(map(len, found["given"]))
+        assert [len(epoch) for epoch in found["overfit"]] == [2, 2, 2]
+        assert found["overfit"][0] == found["overfit"][1] == found["overfit"][2]
+
+
 def test_fabric(reports: Reports, ranks: int, workers: int) -> None:
     seen = reports(f"fabric {workers}")
     for epochs in zip(*(found["epochs"] for found in seen), strict=True):

@@ -93,6 +93,17 @@ def test_an_iteration_that_has_given_something_goes_on(folder: Path) -> None:
     assert [ids_of(batch) for batch in loader] == expected[2]
 
 
+@pytest.mark.parametrize("shape", [{}, {"batch_size": None}, {"collate_fn": as_tuple, "pin_memory": False}])
+def test_a_loader_can_be_made_again_of_what_it_keeps(folder: Path, shape: dict[str, Any]) -> None:
+    """As Lightning does, by the names that it uses; it passes torch's default of what is the dataset's to decide."""
+    loader = make(folder, **shape)
+    kept = vars(loader)
+    again = type(loader)(*kept["__pl_saved_args"], **kept["__pl_saved_kwargs"], sampler=None, batch_sampler=None)
+    assert kept["__dataset"] is kept["__pl_saved_kwargs"]["dataset"]
+    assert repr(list(again)) == repr(list(make(folder, **shape)))
+    assert again.num_workers == loader.num_workers
+
+
 def test_a_loader_pickles(folder: Path) -> None:
     loader = pickle.loads(pickle.dumps(make(folder)))
     assert type(loader) is ss.Loader
