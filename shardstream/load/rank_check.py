@@ -107,8 +107,9 @@ class RankCheck:
         if difference is not None:
             raise RankError(
                 f"ranks do not read the same: {difference}",
-                hint="give all ranks the same dataset, seed, epoch, state, batch size, and number of workers; for "
-                "separate trainings in one job use ss.Loader(..., compare_ranks=False)",
+                hint="make the same loaders in the same order on all ranks, with one dataset, seed, epoch, state, "
+                "batch size, and number of workers; for separate trainings in one job use "
+                "ss.Loader(..., compare_ranks=False)",
             )
 
 

@@ -272,8 +272,11 @@ def test_another_dataset_comes_first(folder: Path, tmp_path: Path) -> None:
     other = write_dataset(tmp_path / "other", numbered([30, 19]))
     one, two = on_each(2, lambda rank: ss.Loader(dataset((folder, other)[rank], rank, seed=rank), num_workers=0))
     list(one)
-    with pytest.raises(ss.errors.RankError, match=r"the same: another dataset: fingerprint is .* seed is 1 on"):
+    with pytest.raises(
+        ss.errors.RankError, match=r"the same: another dataset: fingerprint is .* seed is 1 on"
+    ) as caught:
         list(two)
+    assert "in the same order on all ranks" in (caught.value.hint or "")  # which `rank=` would only hide
 
 
 def double(value: Any) -> Any:
