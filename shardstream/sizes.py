@@ -57,3 +57,11 @@ def plural(count: int, noun: str, many: str = "") -> str:
     ('1 shard', '6,000 samples')
     """
     return f"{count:,} {noun}" if count == 1 else f"{count:,} {many or noun + 's'}"
+
+
+def duration(seconds: float) -> str:
+    """Time for people: ``0.7 s``, ``12 s``, ``3 min 20 s``, ``2 h 5 min``."""
+    if seconds < 60:
+        return f"{seconds:.1f} s" if seconds < 10 else f"{seconds:.0f} s"
+    minutes, rest = divmod(round(seconds), 60)
+    return f"{minutes} min {rest} s" if minutes < 60 else f"{minutes // 60} h {minutes % 60} min"

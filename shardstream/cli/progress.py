@@ -109,9 +109,10 @@ def _speed(name: str, rate: float) -> str:
 
 
 class Update(ABC):
-    """Draws how far a verb has come, and how long the rest will take, by what was done since the total was known."""
+    """Draws how far a verb has come, and how long the rest will take, by the speed since its first part was done."""
 
-    _since: tuple[float, float] | None = None
+    _begun: float | None = None  # how much was done when the phase began
+    _since: tuple[float, float] | None = None  # when the first of it was done, and how much
 
     def __call__(self, done: float, total: float, beside: str, kept: float = 0) -> None:
         """Draw it.
@@ -132,12 +133,14 @@ class Update(ABC):
     def _show(self, done: float, total: float, beside: str, left: str) -> None: ...
 
     def _left(self, done: float, total: float, kept: float) -> str:
-        """For people; nothing in the first second, before there is a speed, nor where it is next to none."""
+        """For people; nothing in the second after the first of it was done: the start-up before that is no speed."""
         now, fresh = time.monotonic(), done - kept
-        if not total or self._since is None or fresh < self._since[1]:  # another phase begins
-            self._since = (now, fresh) if total else None
+        if not total or self._begun is None or fresh < self._begun:  # another phase begins
+            self._begun, self._since = (fresh if total else None), None
             return ""
-        begun, before = self._since
+        if self._since is None and fresh > self._begun:
+            self._since = (now, fresh)
+        begun, before = self._since or (now, fresh)
         if fresh == before or done >= total or now - begun < _SURE_AFTER_S:
             return ""
         left = (now - begun) * (total - done) / (fresh - before)

@@ -20,7 +20,8 @@ from rich.segment import Segment
 from rich.text import Text
 
 from shardstream.errors import MissingExtraError, ShardStreamError, UsageError
-from shardstream.sizes import plural as plural  # with the other numbers for people
+from shardstream.sizes import duration as duration  # with the other numbers for people
+from shardstream.sizes import plural as plural
 from shardstream.sizes import size as size
 from shardstream.text import in_one_line, json_text, printable
 
@@ -136,11 +137,3 @@ def print_first(lines: Sequence[str]) -> None:
 def print_traceback(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
     """What Python prints of an error that nobody caught, such as ours while it works for ``--debug``."""
     sys.stderr.write(printable("".join(traceback.format_exception(kind, error, trace))))
-
-
-def duration(seconds: float) -> str:
-    """Time for people: ``0.7 s``, ``12 s``, ``3 min 20 s``, ``2 h 5 min``."""
-    if seconds < 60:
-        return f"{seconds:.1f} s" if seconds < 10 else f"{seconds:.0f} s"
-    minutes, rest = divmod(round(seconds), 60)
-    return f"{minutes} min {rest} s" if minutes < 60 else f"{minutes // 60} h {minutes % 60} min"

@@ -184,8 +184,8 @@ class ShardDataset(Stream):
             column cannot hold. A weight is negative, infinite or NaN, or a sample or a label has none. At the first
             use of the dataset: a sample has no cost, or costs more than a batch may.
         MissingExtraError: The library of a backend is not installed.
-        UsageError: Another argument cannot work; or data of another library have to be indexed first, which takes
-            longer than a minute: names the command.
+        UsageError: Another argument cannot work; or 256 MB or more of another library have to be indexed first,
+            which takes longer than a minute: names the command.
 
     Example:
         >>> ds = ss.ShardDataset("out/", fields=["cls"], batch_size=32, shuffle=True)

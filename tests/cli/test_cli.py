@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import inspect
-import io
 import json
 import os
 import re
@@ -15,14 +14,12 @@ from typer.testing import CliRunner, Result
 import shardstream
 from shardstream import cli
 from shardstream.cli.app import app
-from shardstream.cli.progress import Update, drawing, progress
 from shardstream.cli.report import duration, plural, size
 from shardstream.cli.verbs import pack as pack_verb
 from shardstream.cli.verbs import repack as repack_verb
 from shardstream.images.encode import encode
 from shardstream.pack.execution import workers as workers_module
 from shardstream.pack.writer import ShardWriter
-from shardstream.progress import ProgressEvent
 from shardstream.shards.manifest import Manifest
 
 
@@ -395,79 +392,6 @@ def test_starting_imports_no_torch() -> None:
     heavy = ("torch", "PIL", "simplejpeg", "numba")
     program = f"import sys, shardstream.cli.app; print([name for name in {heavy} if name in sys.modules])"
     assert subprocess.check_output([sys.executable, "-c", program], text=True) == "[]\n"
-
-
-def test_progress_on_a_terminal_fits_80_columns(monkeypatch: pytest.MonkeyPatch) -> None:
-    class Terminal(io.StringIO):
-        def isatty(self) -> bool:
-            return True
-
-    terminal = Terminal()
-    monkeypatch.setattr(sys, "stderr", terminal)
-    monkeypatch.setenv("TERM", "xterm")
-    with progress("packing") as update:
-        update(0, 0, "reading the source")
-        update(5_000_000, 10_000_000, "12,345 samples/s  1,234 MB/s  123 rejected")
-    frames = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", terminal.getvalue())
-    assert "rejected" in frames
-    assert " 50%" in frames
-    assert all(len(line) <= 80 for line in re.split(r"[\r\n]", frames))
-
-
-def test_progress_elsewhere_is_a_line_now_and_then(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    now = [0.0]
-    monkeypatch.setattr("shardstream.cli.progress.time.monotonic", lambda: now[0])
-    with progress("packing") as update:
-        for second in range(26):
-            now[0] = float(second)
-            update(second, 100, f"{second} samples/s")
-    assert capsys.readouterr().err.splitlines() == [
-        "packing: 10%, 10 samples/s, 1 min 30 s left",
-        "packing: 20%, 20 samples/s, 1 min 20 s left",
-    ]
-
-
-def test_no_time_is_told_before_there_is_a_speed(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    now = [0.0]
-    monkeypatch.setattr("shardstream.cli.progress.time.monotonic", lambda: now[0])
-    with drawing("packing") as draw:
-        for second, event in (
-            (0, ProgressEvent("plan")),
-            (30, ProgressEvent("pack", 0, 1000)),  # the source took a while; nothing is packed yet
-            (40, ProgressEvent("pack", 500, 1000, detail={"kept": 500})),  # all of it by an earlier run
-            (50, ProgressEvent("pack", 600, 1000, detail={"kept": 500, "rejects": 2, "bytes": 4_000_000})),
-            (60, ProgressEvent("pack", 600, 10**12, detail={"kept": 500})),  # 7,000 years
-        ):
-            now[0] = float(second)
-            draw(event)
-    assert capsys.readouterr().err.splitlines() == [
-        "packing: 0%, starting workers (the first run compiles loops)",
-        "packing: 50%, starting workers (the first run compiles loops)",
-        "packing: 60%, 5 samples/s  200.0 kB/s  2 rejected, 1 min 20 s left",
-        "packing: 0%, 3 samples/s",
-    ]
-
-
-def test_no_time_is_told_in_the_first_second_of_work(monkeypatch: pytest.MonkeyPatch) -> None:
-    now = [100.0]
-    monkeypatch.setattr("shardstream.cli.progress.time.monotonic", lambda: now[0])
-    told = []
-
-    class Told(Update):
-        def say(self, text: str) -> None: ...
-
-        def _show(self, done: float, total: float, beside: str, left: str) -> None:
-            told.append(left)
-
-    update = Told()
-    for seconds, done in ((0, 0), (0.5, 1), (0.9, 2), (1.0, 2), (2.0, 8)):
-        now[0] = 100 + seconds
-        update(done, 10, "")
-    assert told == ["", "", "", "4.0 s left", "0.5 s left"]
 
 
 def test_a_complete_data_set_is_no_progress(

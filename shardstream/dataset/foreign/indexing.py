@@ -79,8 +79,8 @@ def index(
     """Find every sample of a data set of another library once, so that it can be streamed where it lies.
 
     What is written is a catalogue: some 20 to 60 bytes a sample that say where its values are. Opening such a data set
-    makes one by itself where that takes less than a minute. A run that was interrupted goes on when the same command is
-    given again; of a data set that was indexed before, only what changed is read.
+    makes one by itself, unless they have 256 MB or more and it takes longer than a minute. A run that was interrupted
+    goes on when the same command is given again; of a data set that was indexed before, only what changed is read.
 
     Args:
         url: A folder, a file, or files by braces or a glob, local or in a store.

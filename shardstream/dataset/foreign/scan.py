@@ -37,7 +37,7 @@ class Piece:
         samples: How many.
         fields: Types by name; ``"image"`` where all are image files of several formats, `EMPTY` for empty lists.
         index: The bytes of the index.
-        covered: Bytes of the object that its values take, for estimates.
+        covered: Bytes of the object that its values take, about, for estimates.
         lost: Samples that cannot be read among these, or after them.
         blocks: Of a compressed object, its `ObjectBlocks`, packed; with its first samples.
         classes: Names of the classes, where its object says them.
@@ -72,7 +72,7 @@ def about_digest(one: ForeignObject) -> int:
 
 
 def scan_object(
-    store: Store, one: ForeignObject, meta: ObjectMeta, reading: Reading, reached: Callable[[int], object] = int
+    store: Store, one: ForeignObject, meta: ObjectMeta, reading: Reading, reached: Callable[[float], object] = float
 ) -> Iterator[Piece]:
     """The shards of an object, in order; if it is damaged, they say what is lost.
 
@@ -151,7 +151,7 @@ def _piece(store: Store, one: ForeignObject, data: ObjectBytes, rows: ScannedRow
         len(keys),
         {column.name: kind_of(column, reading) for column in columns},
         pack_index(reading.framing.name, (ends, blob), columns, end=end) if keys else b"",
-        covered,
+        covered * one.size // max(end, 1),  # of a compressed object the values are more
         classes=_checked_classes(rows.classes, place["url"]),
         remarks=rows.remarks,
     )
@@ -194,6 +194,8 @@ def _checked(key: str, row: int, url: str) -> bytes:
 def _covered(column: Column, samples: int) -> int:
     if column.lengths is not None:
         return int(column.lengths.sum(dtype=np.int64))
+    if column.values is not None:
+        return column.values.nbytes
     return column.type.width * samples if column.type.kind == "fixed" else 0
 
 

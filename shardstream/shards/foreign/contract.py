@@ -289,7 +289,7 @@ class ForeignFormat(ABC):
 
 
 def shown(
-    format: ForeignFormat, store: Store, one: ForeignObject, reached: Callable[[int], object] = int
+    format: ForeignFormat, store: Store, one: ForeignObject, reached: Callable[[float], object] = float
 ) -> tuple[Store, ObjectBytes, FoundBlocks | None]:
     """An object as its format scans it, in a store that shows it so: inflated, with its blocks, if it is compressed.
 
@@ -297,7 +297,7 @@ def shown(
         format: The format.
         store: Where the object lies.
         one: The object.
-        reached: As `ObjectBytes.reached`, while its blocks are found.
+        reached: As `ObjectBytes.reached`.
 
     Raises:
         FormatError, MissingExtraError, StorageError: As `ForeignFormat.blocks`.
@@ -312,4 +312,6 @@ def shown(
         inflated.hold(one.path, 0, found.first)
     for number, made in found.more.items():
         inflated.hold(one.path, number, made)
-    return inflated, ObjectBytes(inflated, one.path, found.blocks.size, window=format.window), found
+    data = ObjectBytes(inflated, one.path, found.blocks.size, window=format.window)
+    data.reached = reached
+    return inflated, data, found

@@ -120,7 +120,7 @@ def _points(data: ObjectBytes) -> list[_Point]:
         for end in range(_STEP, _MOST + 2 * _STEP, _STEP):
             if inflated.seek(end) < end:
                 break
-            data.reached(file.tell())
+            data.reached(file.tell() / data.size)
         else:
             what = f"it is compressed with gzip, and larger than {sized(_MOST)} when it is inflated"
             raise FormatError(what, url=data.url, hint="decompress it, or write several files")

@@ -32,7 +32,7 @@ class ObjectBytes:
         url: Its URL, for messages.
         size: Its bytes.
         mapped: Whether it is a mapped file: then views of any length cost nothing.
-        reached: Told now and then how far it was read, by what reads all of it before any sample is known.
+        reached: Called now and then with the share of the object that was read, 0 to 1, by formats that know it.
     """
 
     def __init__(self, store: Store, path: str, size: int, *, window: int = 4 << 20) -> None:
@@ -40,7 +40,7 @@ class ObjectBytes:
         self.url = store.locate(path)
         self.size = size
         self.mapped = store.mapped
-        self.reached: Callable[[int], object] = int  # nobody wants to know
+        self.reached: Callable[[float], object] = float  # ignored
         self._store = store
         self._window = window
         self._start = 0

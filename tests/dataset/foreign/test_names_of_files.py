@@ -141,7 +141,8 @@ def test_the_command_that_an_error_names_indexes_the_same_files(
     for name in ("a", "b"):
         text_tar(tmp_path / f"data/{name}.tar")
     monkeypatch.setattr("shardstream.dataset.foreign.scanning._PROBE_S", -1.0)
-    monkeypatch.setattr("shardstream.dataset.opened.Making", lambda: Making(limit=0.0))
+    monkeypatch.setattr("shardstream.dataset.foreign.scanning._SMALL", 0)
+    monkeypatch.setattr("shardstream.dataset.opened.Making", lambda: Making(limit=-1.0))
     with pytest.raises(UsageError) as caught:
         ss.ShardDataset([tmp_path / "data" / name for name in names] or tmp_path / "data")
     assert command.format(root=tmp_path / "data") in str(caught.value.hint)

@@ -75,8 +75,10 @@ class Hdf5(ForeignFormat):
     def scan(self, data: ObjectBytes, about: Mapping[str, Any]) -> Iterator[ScannedRows]:
         end = end_of_file(data)
         columns = _columns(data, end, about)
-        for begin, stop in pieces(columns.leaves[0].dataset.samples if columns else 0):
+        samples = columns.leaves[0].dataset.samples if columns else 0
+        for begin, stop in pieces(samples):
             assert columns is not None
+            data.reached(begin / samples)
             yield ScannedRows(numbered_keys(data.path, begin, stop - begin), columns.columns(begin, stop))
 
 

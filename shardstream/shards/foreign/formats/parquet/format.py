@@ -65,7 +65,7 @@ class Parquet(ForeignFormat):
         out = BlockList()
         out.add("none", 0, data.size, data.size)
         held: dict[int, memoryview] = {}
-        left = _HELD
+        left, rows, total = _HELD, 0, sum(group.rows for group in footer.groups)
         for group in footer.groups:
             try:
                 found = [block for one in fields for block in _blocks_of(data, one, footer, group)]
@@ -76,6 +76,8 @@ class Parquet(ForeignFormat):
                     left -= len(block.made)
                     held[len(out)] = block.made
                 _add(out, block, data)
+            rows += group.rows
+            data.reached(rows / max(total, 1))
         return FoundBlocks(out.of(data.size), more=held) if len(out) > 1 else None
 
     def scan(self, data: ObjectBytes, about: Mapping[str, Any]) -> Iterator[ScannedRows]:
