@@ -16,9 +16,9 @@ import typer
 from shardstream.cli.report import Exit, duration, plural, print_json, print_row, size, stderr, stdout
 from shardstream.errors import UsageError
 from shardstream.pack.dry_run import DryRun
-from shardstream.pack.encode.images import DAMAGED
 from shardstream.pack.output.report import PackReport
 from shardstream.progress import OnProgress, ProgressEvent
+from shardstream.shards.manifest import DAMAGED
 from shardstream.text import in_one_line
 
 _JSON_EVERY_S = 10.0

@@ -51,6 +51,7 @@ class Counted(Protocol):
     device_transform_seconds: float
     transfers: dict[str, int]
     images: bool
+    addressable: bool
 
     @property
     def running_seconds(self) -> float:
@@ -172,7 +173,7 @@ def _less(worst: str, stats: Counted, processors: Processors | None) -> str:
         return "decode less: name only those fields that are used (fields=), or store what is made of them"
     if worst == "storage" and not stats.transfers and processors is not None and processors.disk < _SOME:
         return "read less: only those fields that are used (fields=); no disk is waited for"
-    return _CHEAPER[worst]
+    return _CHEAPER[worst].format(jpeg="" if stats.addressable else "--jpeg addressable or ")
 
 
 def _spread(processors: Processors | None) -> str:
@@ -187,7 +188,7 @@ def _spread(processors: Processors | None) -> str:
 
 _CHEAPER = {
     "storage": "bring the data nearer: a local cache (cache=), /dev/shm, a larger prefetch=",
-    "decode": 'decode less: pack with --jpeg addressable or --max-side, fast=True, resize="device"',
+    "decode": 'decode less: pack with {jpeg}--max-side, fast=True, resize="device"',
     "transform": "do it for whole batches on the device (DevicePrefetcher(transform=)), or store its result",
     "assembly": "send less: uint8 in place of floats, a slab in place of many objects, no collate_fn",
 }

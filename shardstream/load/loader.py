@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import logging
 import math
 import os
@@ -27,6 +28,7 @@ from shardstream.load.stats import LoaderStats
 from shardstream.load.tracing import recorded_since
 from shardstream.load.workers import LEAVE_S, NoAnswerError, Workers, chosen_workers, still_busy
 from shardstream.stream.base import Stream
+from shardstream.stream.dataset import ShardDataset
 from shardstream.stream.ipc.worker_batch import CollateWorkerBatch, keep
 from shardstream.stream.iteration.epoch_run import EpochRun
 from shardstream.stream.iteration.recipe import describe
@@ -34,7 +36,7 @@ from shardstream.waits import watched
 
 logger = logging.getLogger(__name__)
 
-# DataLoader arguments that are decided by the data set here, with what to use in their place.
+# Arguments of DataLoader that are the dataset's to decide here, with what to use in their place.
 _ELSEWHERE = {
     "shuffle": "ShardDataset(..., shuffle=True)",
     "sampler": "ShardDataset(..., shuffle=True); ranks and workers are found by themselves",
@@ -123,15 +125,13 @@ class Loader(ForFrameworks, DataLoader[Any]):
             {"collate_fn": collate_fn, "persistent_workers": persistent_workers, "compare_ranks": compare_ranks},
             {"stall": stall, "on_stats": on_stats, "stats_every": stats_every, "stats_file": stats_file},
         )
-        for name, value in arguments.items():
-            if name in _ELSEWHERE and value is not None:  # torch's default, which Lightning passes
-                raise UsageError(f"{name} is decided by the data set", hint=f"use {_ELSEWHERE[name]}")
+        _refuse_arguments_of(dataset, arguments)
         if stall is not None and not stall > 0:
             raise UsageError(f"stall must be a number of seconds, got {stall!r}", hint="leave it out for 60")
         num_workers = chosen_workers(num_workers)
         self._stall = stall
         size = dataset.batch_size if batch_size is None else batch_size
-        self.stats = LoaderStats(num_workers, images=dataset.decodes_images)
+        self.stats = LoaderStats(num_workers, images=dataset.decodes_images, addressable=dataset.jpegs_addressable)
         self.reporter = StatsReporter(self.stats, on_stats, stats_every, stats_file)
         self.single = single = size is None
         self._current: ConsumerPosition | None = None
@@ -446,6 +446,18 @@ class Loader(ForFrameworks, DataLoader[Any]):
             "and at the code that decodes it",
             **place,
         )
+
+
+def _refuse_arguments_of(dataset: Stream, arguments: Mapping[str, Any]) -> None:
+    """Refuse what a dataset is made with; UsageError, which says where to give it."""
+    for name, value in arguments.items():
+        if value is None:  # torch's default, which Lightning passes
+            continue
+        kinds = (type(dataset), ShardDataset)  # a mixture is made of datasets
+        kind = next((one for one in kinds if name in inspect.signature(one).parameters), None)
+        use = _ELSEWHERE.get(name) or (None if kind is None else f"{kind.__name__}(..., {name}=...)")
+        if use is not None:
+            raise UsageError(f"{name} is decided by the data set", hint=f"use {use}")
 
 
 def _death(error: Exception, arriving: Any) -> tuple[list[int], str] | None:

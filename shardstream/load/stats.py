@@ -59,6 +59,7 @@ class LoaderStats:
         transfers: What the workers read over a network: requests, bytes, retries by reason, hedged reads, bytes that
             the cache served and fetched; see ``docs/storage.md``. Empty for local data.
         images: Whether pictures are decoded.
+        addressable: Whether their JPEG files are addressable already, as far as they can be.
         rank: This rank, as of the last iteration; its place is kept by `reset`.
         world_size: Of how many.
     """
@@ -85,6 +86,7 @@ class LoaderStats:
     sources: dict[str, int] = field(default_factory=dict)
     transfers: dict[str, int] = field(default_factory=dict)
     images: bool = False
+    addressable: bool = False
     rank: int = 0
     world_size: int = 1
 
@@ -316,4 +318,5 @@ class LoaderStats:
 
     def reset(self) -> None:
         """Begin anew."""
-        self.__init__(self.workers, rank=self.rank, world_size=self.world_size, images=self.images)  # type: ignore[misc]  # a dataclass
+        kept = {name: getattr(self, name) for name in ("rank", "world_size", "images", "addressable")}
+        self.__init__(self.workers, **kept)  # type: ignore[misc]  # a dataclass

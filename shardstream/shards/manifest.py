@@ -40,6 +40,8 @@ from shardstream.text import cut, html_table, html_text, in_one_line, text_table
 
 T = TypeVar("T")
 
+DAMAGED = "damaged"
+"""The kind of a file that is stored although it is damaged, in `Manifest.kinds`."""
 _SHOWN = 40  # fields
 _NAMES = 10  # of classes
 _LISTED = 20  # of them in a hint

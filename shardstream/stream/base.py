@@ -14,7 +14,7 @@ from torch.utils.data import IterableDataset, get_worker_info
 
 from shardstream.dataset.shared import WorkerState, WorkerStatus
 from shardstream.errors import UsageError
-from shardstream.shards.manifest import unknown_field
+from shardstream.shards.manifest import DAMAGED, unknown_field
 from shardstream.stream.batching.pipeline import StepPipeline
 from shardstream.stream.ipc.worker_batch import Requests, WorkerBatch, items_of
 from shardstream.stream.iteration.assignment import Assignment
@@ -91,6 +91,18 @@ class Stream(Pickled, IterableDataset[Any]):
     def decodes_images(self) -> bool:
         """Whether pictures are decoded, and not only handed on as they are stored."""
         return any(output.is_image for part in self._content.parts for output in part.plan.outputs)
+
+    @property
+    def jpegs_addressable(self) -> bool:
+        """Whether packing has made the JPEG files that are decoded addressable, as far as they can be."""
+        return all(
+            manifest.kinds.get(name, {}).keys() - {DAMAGED}
+            for part in self._content.parts
+            for manifest in part.source.manifests
+            for output in part.plan.outputs
+            for name in output.sources
+            if output.is_image and name in manifest.fields and manifest.fields[name].name in ("jpg", "bytes")
+        )
 
     @property
     def seed(self) -> int:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import gc
+import inspect
 import pickle
 import warnings
 import weakref
@@ -202,6 +203,22 @@ def test_what_the_data_set_decides_is_refused(photos: Path, name: str) -> None:
         ss.Loader(ss.ShardDataset(photos), num_workers=0, **{name: True})
     with pytest.raises(ss.errors.UsageError, match="needs a ShardDataset"):
         ss.Loader([1, 2], num_workers=0)  # type: ignore[arg-type]
+
+
+_LOADERS_OWN = {"url", "sources", *inspect.signature(ss.Loader).parameters}
+
+
+@pytest.mark.parametrize("kind", [ss.ShardDataset, ss.Mixture])
+def test_every_argument_of_a_dataset_is_refused_with_the_place_where_it_belongs(photos: Path, kind: Any) -> None:
+    dataset = ss.ShardDataset(photos)
+    dataset = ss.Mixture({"a": (dataset, 1)}, batch_size=2) if kind is ss.Mixture else dataset
+    for name in inspect.signature(kind).parameters.keys() - _LOADERS_OWN:
+        with pytest.raises(ss.errors.UsageError, match=name) as caught:
+            ss.Loader(dataset, num_workers=0, **{name: None})
+        assert name == "shuffle" or f"{kind.__name__}(..., {name}=" in str(caught.value.hint)
+    if kind is ss.Mixture:  # what belongs to one of its datasets
+        with pytest.raises(ss.errors.UsageError, match=r"ShardDataset\(\.\.\., fields="):
+            ss.Loader(dataset, num_workers=0, fields=["id"])
 
 
 def fail(sample: dict[str, Any]) -> Any:

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from PIL import Image
 
 import shardstream as ss
 from shardstream.load import LoaderStats
@@ -194,6 +195,28 @@ def test_pictures_are_advised_on_where_pictures_are_decoded(folder: Path) -> Non
     pictures = stats_of(folder, fields={"jpg": [ss.decode.Image(), slow], "id": None}).diagnosis()
     assert values.bottleneck == pictures.bottleneck == "decode"
     assert ("jpeg" in values.advice, "jpeg" in pictures.advice) == (False, True)
+
+
+@pytest.mark.parametrize("jpeg", ["addressable", "keep"])
+def test_packing_is_advised_only_if_it_would_change_the_files(tmp_path: Path, jpeg: Any) -> None:
+    (tmp_path / "src").mkdir()
+    for number in range(3):
+        Image.new("RGB", (64, 64), (number, 0, 0)).save(tmp_path / f"src/{number}.jpg")
+        Image.new("RGB", (64, 64), (number, 0, 0)).save(tmp_path / f"src/b{number}.png")
+    ss.pack(tmp_path / "src", tmp_path / "out", jpeg=jpeg, workers=0)
+    for place, fields, expected in (
+        ("out", {"jpg": ss.decode.Image()}, jpeg == "addressable"),
+        ("out", {"png": ss.decode.Image()}, True),
+        ("src", {"image": ss.decode.Image()}, False),
+    ):
+        dataset = ss.ShardDataset(tmp_path / place, fields=fields)
+        stats = ss.Loader(dataset, num_workers=0).stats
+        stats.reset()
+        assert stats.addressable == expected
+    for addressable in (False, True):
+        stats = LoaderStats(**FULL, stages={"decode": 20.0}, images=True, addressable=addressable)
+        assert ("--jpeg addressable" in stats.diagnosis().advice) != addressable
+        assert "--max-side" in stats.diagnosis().advice
 
 
 def test_nothing_yet() -> None:

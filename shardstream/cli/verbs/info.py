@@ -13,7 +13,7 @@ from shardstream.cli.flags import DatasetUrl, Json, arguments_of
 from shardstream.cli.report import plural, print_found, size, stdout
 from shardstream.cli.stores import format_url
 from shardstream.dataset.opening import open_datasets
-from shardstream.pack.encode.images import DAMAGED
+from shardstream.shards.manifest import DAMAGED
 from shardstream.text import in_one_line, json_text
 
 _SHOWN_CLASSES = 8

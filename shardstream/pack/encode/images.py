@@ -15,6 +15,7 @@ from shardstream.images.jpeg.segments import stripped
 from shardstream.images.jpeg.transcode import DEFAULT_WIDTH, make_addressable
 from shardstream.images.shrink import shrink
 from shardstream.pack.sources.base import File
+from shardstream.shards.manifest import DAMAGED
 
 Jpeg: TypeAlias = Literal["addressable", "keep"]
 Damaged: TypeAlias = Literal["reject", "keep"]
@@ -23,8 +24,6 @@ DEFAULT_QUALITY = 90
 """Of images that ``max_side`` makes smaller: 10 % larger than at 85, and nearly as good to look at as 95."""
 
 
-DAMAGED = "damaged"
-"""What kind of file was kept, where it is one of those that could have been rejected."""
 ANY_PIXELS = 65_535**2
 DEFAULT_MAX_PIXELS = 89_478_485
 """Pillow's limit, a quarter of a GiB at three bytes a pixel: a file of kilobytes can claim to hold any number."""

@@ -10,13 +10,12 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from shardstream.pack.encode.images import DAMAGED
 from shardstream.pack.output.receipts import ShardResult
 from shardstream.pack.output.rejects import RejectSummary, most_frequent
 from shardstream.pack.output.stats import PackStats
 from shardstream.pack.sources import Reject
 from shardstream.shards.bins import Bins
-from shardstream.shards.manifest import Manifest
+from shardstream.shards.manifest import DAMAGED, Manifest
 from shardstream.sizes import plural
 from shardstream.text import json_text, printable
 
