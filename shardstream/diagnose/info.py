@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import itertools
+import math
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Unpack
 
 import numpy as np
 from numpy.typing import NDArray
 
+from shardstream.dataset.dataset_rows import DatasetRows
 from shardstream.dataset.opened import OpenedDataset
 from shardstream.dataset.opening import Opening, open_dataset
 from shardstream.errors import DataError, NotFoundError, StorageError
@@ -19,6 +23,7 @@ from shardstream.shards.layout import FORMAT_VERSION
 from shardstream.shards.manifest import Manifest
 from shardstream.storage import PathOrUrl, Store
 
+_SHARDS = 16  # whose indexes are read
 _REJECTS_NAME = "rejects.jsonl"
 _PIECE = 8 << 20  # bytes of it at once: it may be larger than memory
 
@@ -45,8 +50,8 @@ class FieldInfo:
         name: Its name.
         type: Its type; ``"image"`` is bytes that are image files of any format.
         codec: How its values are compressed: ``"none"`` or ``"zstd"``.
-        mean_bytes: Estimate of the stored bytes of a value, from the first shard; ``None`` if that has none.
-        present: Estimate of the share of samples that have it, in [0, 1], from the first shard.
+        mean_bytes: Mean stored bytes of a value, of the samples that were counted; ``None`` if none of them has one.
+        present: Share of the samples that were counted that have it, in [0, 1]; ``None`` if none was counted.
         kinds: Of a JPEG field, how many files are ``"addressable"``, and of each kind that was kept as it is; of any
             field of pictures, how many are stored although they are ``"damaged"``. Empty where there is nothing to
             count.
@@ -76,6 +81,8 @@ class Info:
         samples_per_shard: Spread over shards.
         shard_bytes: Spread over shards.
         fields: The fields by name.
+        counted: Samples of the shards whose indexes were read, which shares and sizes in ``fields`` are of.
+        counted_shards: How many shards these are: all of them, or up to 16 from all over the dataset.
         classes: Class names, ``None`` if unknown.
         meta: What was kept with the data set.
         seed: Of the write-time shuffle, ``None`` if samples lie as they came.
@@ -100,6 +107,8 @@ class Info:
     samples_per_shard: Spread
     shard_bytes: Spread
     fields: tuple[FieldInfo, ...]
+    counted: int
+    counted_shards: int
     classes: tuple[str, ...] | None
     meta: Mapping[str, Any]
     seed: int | None
@@ -114,7 +123,7 @@ class Info:
 
 
 def info(url: PathOrUrl, **opening: Unpack[Opening]) -> Info:
-    """Describe a data set. Reads its manifest and the index of its first shard, never a payload.
+    """Describe a data set. Reads its manifest and the indexes of up to 16 shards, no payload.
 
     Args:
         url: Folder or URL of the data set.
@@ -128,15 +137,16 @@ def info(url: PathOrUrl, **opening: Unpack[Opening]) -> Info:
         NotFoundError: There is no data set.
         UsageError: There is no such version, or no place that takes these options.
         StorageError: The store cannot be read.
-        DataError: The manifest is damaged. A damaged first shard only leaves its estimates out: `verify` finds it.
+        DataError: The manifest is damaged. Damaged shards are not counted: `verify` finds them.
 
     Example:
         >>> info("out/").samples
         200
     """
     dataset = open_dataset(url, **opening)
-    manifest, index = dataset.manifest, _first_index(dataset)
-    checked = None if index is None else any(column.checksums is not None for column in index.columns.values())
+    manifest = dataset.manifest
+    indexes = _read_indexes(dataset) if manifest.shards else []
+    checksums = [column.checksums is not None for index in indexes for column in index.columns.values()]
     return Info(
         url=manifest.url,
         format=manifest.format,
@@ -148,14 +158,16 @@ def info(url: PathOrUrl, **opening: Unpack[Opening]) -> Info:
         bytes=manifest.bytes,
         samples_per_shard=Spread.of(manifest.table.samples),
         shard_bytes=Spread.of(manifest.table.sizes),
-        fields=tuple(_field(name, kind, manifest, index) for name, kind in manifest.fields.items()),
+        fields=tuple(_field(name, kind, manifest, indexes) for name, kind in manifest.fields.items()),
+        counted=sum(index.samples for index in indexes),
+        counted_shards=len(indexes),
         classes=manifest.classes,
         meta=manifest.meta,
         seed=manifest.seed,
         plan=manifest.plan,
         fingerprint=manifest.fingerprint,
         rejects=_count_rejects(dataset.store),
-        checksums=checked,
+        checksums=any(checksums) if indexes else None,
         objects=len(manifest.objects.sizes) if isinstance(manifest, Catalogue) else None,
         loose=isinstance(manifest, Catalogue) and manifest.reading.format.loose,
         notes=manifest.told if isinstance(manifest, Catalogue) else (),
@@ -163,15 +175,22 @@ def info(url: PathOrUrl, **opening: Unpack[Opening]) -> Info:
     )
 
 
-def _first_index(dataset: OpenedDataset) -> ShardIndex | None:
-    if not dataset.manifest.shards:
-        return None
+def _read_indexes(dataset: OpenedDataset) -> list[ShardIndex]:
+    """The indexes of shards from all over the dataset, but for damaged ones."""
+    shards = np.unique(np.linspace(0, dataset.manifest.shards - 1, _SHARDS).astype(int)).tolist()
+    rows = DatasetRows(dataset)
+    with suppress(DataError, NotFoundError, StorageError):
+        return rows.indexes(shards)
+    return [index for index in (_read_index(rows, shard) for shard in shards) if index is not None]
+
+
+def _read_index(rows: DatasetRows, shard: int) -> ShardIndex | None:
     try:
-        return dataset.open(0).index
+        return rows.index(shard)
     except (DataError, NotFoundError):
         return None
     except StorageError:
-        if dataset.store.mapped:  # a disk that does not give it back: `verify` tells more
+        if rows.dataset.store.mapped:  # a disk that does not give it back: `verify` tells more
             return None
         raise
 
@@ -183,23 +202,22 @@ def _count_rejects(store: Store) -> int:
         return 0
 
 
-def _field(name: str, kind: FieldType, manifest: Manifest, index: ShardIndex | None) -> FieldInfo:
+def _field(name: str, kind: FieldType, manifest: Manifest, indexes: Sequence[ShardIndex]) -> FieldInfo:
     codec, kinds = manifest.codecs.get(name, "none"), manifest.kinds.get(name, {})
-    if index is None or not index.samples:
-        return FieldInfo(name, str(kind), codec, None, None, kinds)
-    column = index.columns.get(name)
-    if column is None:
-        return FieldInfo(name, str(kind), codec, None, 0.0, kinds)
-    valid = column.valid_rows(np.arange(index.samples))
-    count = index.samples if valid is None else int(valid.sum())
-    return FieldInfo(name, str(kind), codec, _mean_bytes(column, valid), count / index.samples, kinds)
+    counted = sum(index.samples for index in indexes)
+    columns = [(index.columns[name], index.samples) for index in indexes if name in index.columns]
+    present, bytes = map(sum, zip((0, 0.0), *itertools.starmap(_count, columns), strict=True))
+    mean = bytes / present if present and not math.isnan(bytes) else None
+    return FieldInfo(name, str(kind), codec, mean, present / counted if counted else None, kinds)
 
 
-def _mean_bytes(column: Column, valid: NDArray[np.bool_] | None) -> float | None:
+def _count(column: Column, samples: int) -> tuple[int, float]:
+    """How many samples have a value, and how many bytes these take; NaN if nothing says that."""
+    valid = column.valid_rows(np.arange(samples))
+    present = samples if valid is None else int(valid.sum())
     if column.type.kind != "payload":
-        return float(column.type.width)
+        return present, float(present * column.type.width)
     sizes = column.sizes
     if sizes is None:
-        return None
-    sizes = sizes if valid is None else sizes[valid]
-    return float(sizes.mean()) if len(sizes) else None
+        return present, math.nan
+    return present, float((sizes if valid is None else sizes[valid]).sum(dtype=np.int64))

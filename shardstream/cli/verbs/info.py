@@ -21,7 +21,7 @@ _SHOWN_CLASSES = 8
 
 @command(open_datasets, examples=("shardstream info shards/", "shardstream info s3://bucket/set --version 3 --json"))
 def info(url: DatasetUrl, as_json: Json = False, **flags: Any) -> None:
-    """Say what a data set holds. Reads its manifest and one index."""
+    """Say what a data set holds. Reads its manifest and at most 16 indexes."""
     print_found(diagnose.info(url, **arguments_of(flags)), _print, format_url(url), as_json=as_json)
 
 
@@ -36,10 +36,20 @@ def _print(found: diagnose.Info, url: str) -> None:
             field.type,
             _stored(field),
             "?" if field.mean_bytes is None else size(field.mean_bytes),
-            "?" if field.present is None else f"{field.present:.1%}" if field.present < 1 else "all",
+            "?" if field.present is None else _share(field.present),
         )
     out.print(table, soft_wrap=False)
+    if found.counted < found.samples:
+        shards = f"{found.counted_shards:,} of {plural(found.shards, 'shard')}"
+        out.print(f"bytes and shares are of {shards}, with {found.counted:,} of {plural(found.samples, 'sample')}")
     out.print(f"next: shardstream verify {url}")
+
+
+def _share(present: float) -> str:
+    """A share as text: ``all`` and ``none`` only if it is exactly that."""
+    if present in (0, 1):
+        return "all" if present else "none"
+    return f"{min(max(present, 0.001), 0.999):.1%}"
 
 
 def _stored(field: diagnose.FieldInfo) -> str:
