@@ -15,7 +15,7 @@ import shardstream as ss
 from shardstream.cli.app import app
 from shardstream.diagnose.migrate import Gain, Migration, migrate
 from shardstream.diagnose.migrate.facts import in_braces
-from shardstream.errors import NotFoundError, UsageError
+from shardstream.errors import NotFoundError, StorageError, UsageError
 from shardstream.testing import MemoryStore
 from tests.dataset.foreign.every import SETS
 from tests.dataset.foreign.making import jpeg, tar, webdataset
@@ -204,6 +204,27 @@ def test_a_part_that_cannot_be_packed_does_not_hide_the_rest(tmp_path: Path, mon
     assert found.gain is None
     assert "a.tar" in found.not_measured
     assert "ss.ShardDataset(" in found.after
+
+
+@pytest.mark.parametrize("name", ["jpg", "photo.bin"])
+def test_images_of_which_some_are_broken_stay_in_the_programs(tmp_path: Path, name: str) -> None:
+    keys = [f"{row:03d}" for row in range(40)]
+    tar(tmp_path / "a.tar", keys, **{name: lambda row: b"<html>" if row == 7 else jpeg(row), "txt": str})
+    found = told(tmp_path, batch_size=8, seconds=0.5)
+    assert found.gain is not None, found.not_measured
+    assert found.before is None or "image" in found.before
+    assert "RandomResizedCrop" in found.after
+    assert sum(len(batch[0]) for batch in batches(found.after)) == 39
+
+
+def test_a_reason_and_its_hint_are_lines_of_the_report(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def gain(*_: Any, **__: Any) -> Any:
+        raise StorageError("the disk is full", url="x", hint="free some space")
+
+    monkeypatch.setattr("shardstream.diagnose.migrate.run.gain", gain)
+    webdataset(tmp_path / "data", tars=1)
+    result = CliRunner().invoke(app, ["migrate", str(tmp_path / "data")])
+    assert "packing     not measured: the disk is full [url x]\n            hint: free some space\n" in result.stdout
 
 
 # ---------------------------------------------------------------------------------------------------------- refusals

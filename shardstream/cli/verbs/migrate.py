@@ -68,13 +68,19 @@ def _print(found: moving.Migration, url: str) -> None:
     if found.classes is not None:
         rows.append(("classes", f"{found.classes:,}"))
     rows += [("note", in_one_line(note)) for note in found.notes]
-    rows += _gain(found.gain) if found.gain else [("packing", f"not measured: {in_one_line(found.not_measured)}")]
+    rows += _gain(found.gain) if found.gain else _not_measured(found.not_measured)
     for name, text in rows:
         print_row(name, text, 12)
     if found.before is not None:
         out.print(f"\n# ---- before, with {found.library}\n\n{found.before}")
     out.print(f"\n# ---- after\n\n{found.after}")
     out.print(f"next: {found.pack}")
+
+
+def _not_measured(reason: str) -> list[tuple[str, str]]:
+    """The reason, and the hint of an error in a line of its own."""
+    what, *hints = reason.splitlines()
+    return [("packing", f"not measured: {in_one_line(what)}"), *(("", in_one_line(hint.strip())) for hint in hints)]
 
 
 def _gain(gain: moving.Gain) -> list[tuple[str, str]]:

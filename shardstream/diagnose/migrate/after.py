@@ -12,6 +12,7 @@ def after(facts: Facts) -> str:
     fields = ",\n".join(f"{quoted(name)}: {_spec(facts, name)}" for name in facts.chosen)
     arguments = [quoted(facts.url), f"fields={{\n{indented(fields)},\n}}", "shuffle=True"]
     arguments += [f"{name}={_literal(value)}" for name, value in facts.options.items()]
+    arguments += ['on_error="skip"'] if facts.damaged else []
     inner = indented(",\n".join(arguments))
     names, alone = ", ".join(map(quoted, facts.chosen)), len(facts.chosen) == 1
     said = "" if facts.named else "  # the largest label, and one"

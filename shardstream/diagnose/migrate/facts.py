@@ -5,17 +5,21 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from shardstream.braces import without_braces
+from shardstream.dataset.dataset_rows import DatasetRows
 from shardstream.dataset.opened import OpenedDataset
 from shardstream.diagnose.migrate.columns import own_columns
 from shardstream.diagnose.migrate.writing import variable
+from shardstream.errors import DataError
 from shardstream.shards.catalogue import Catalogue
-from shardstream.shards.fields import FieldType, ValuesType
+from shardstream.shards.fields import IMAGE, FieldType, ValuesType
+from shardstream.shards.foreign.rows import START, image_type
 from shardstream.storage import PathOrUrl, locate
 
 _LABELS = ("cls", "label", "labels", "target", "class", "class_id", "category", "fine_label", "y")
@@ -24,6 +28,7 @@ _PICTURES = ("image", "img", "jpg", "png", "picture", "pil", "0")
 _DETECTION = ("coco", "yolo")
 _TOKENS = ("tokens", "input_ids", "ids")
 _LOCAL_INDEXES, _REMOTE_INDEXES = 4096, 64  # that are read for labels
+_LOOKED_AT = 32  # samples, for their first bytes
 _MOST_CLASSES = 1 << 20
 _MOST_NAMES = 100_000  # in braces
 _DESCRIBING = ("cls.csv", "state.json")
@@ -45,6 +50,7 @@ class Facts:
         options: Arguments of `ShardDataset` that say how it is read.
         names: The objects in order, below the folder.
         fields: All fields.
+        damaged: Whether some values of a field of images are no images.
         picture: The field of pictures, if any.
         label: The field of the class of a sample, if any.
         chosen: The fields that a batch has in the code, the picture first.
@@ -68,6 +74,7 @@ class Facts:
     options: Mapping[str, Any]
     names: tuple[str, ...]
     fields: Mapping[str, FieldType]
+    damaged: bool
     picture: str | None
     label: str | None
     chosen: tuple[str, ...]
@@ -137,8 +144,9 @@ def gather(
     shown = shown_url(url)
     files = bool(dataset.address.foreign.names)
     folder = (shown.rpartition("/")[0] or ("/" if shown.startswith("/") else ".")) if files else shown.rstrip("/")
-    source, label = manifest.reading.source, _label(manifest.fields)
-    picture = _picture(manifest.fields)
+    fields = _with_images(dataset)
+    source, label = manifest.reading.source, _label(fields)
+    picture = _picture(fields)
     names = tuple(object_names(manifest))
     own = own_columns(dataset, names[0], picture, label)
     return Facts(
@@ -148,10 +156,11 @@ def gather(
         source=source,
         options={name: value for name, value in options.items() if value},
         names=names,
-        fields=manifest.fields,
+        fields=fields,
+        damaged=picture is not None and fields[picture].is_image != manifest.fields[picture].is_image,
         picture=picture,
         label=label,
-        chosen=_chosen(source, manifest.fields, picture, label),
+        chosen=_chosen(source, fields, picture, label),
         columns=own.names,
         encodings=own.encodings,
         first_key=str(dataset.open(0).index.keys[0]),
@@ -199,6 +208,23 @@ def in_braces(names: tuple[str, ...]) -> str | None:
         return None
     pattern = "".join([*first[:run], f"{{{first[run]}..{last[run]}}}", *first[run + 1 :]])
     return pattern if len(names) <= _MOST_NAMES and tuple(without_braces(pattern)) == names else None
+
+
+def _with_images(dataset: OpenedDataset) -> Mapping[str, FieldType]:
+    """The fields; one of bytes is one of images if most of its values are: the others are damaged."""
+    fields = dict(dataset.manifest.fields)
+    names = [name for name, kind in fields.items() if kind.name == "bytes"]
+    if not names or any(kind.is_image for kind in fields.values()):
+        return fields
+    numbers = np.unique(np.linspace(0, dataset.manifest.samples - 1, _LOOKED_AT).astype(np.int64))
+    with suppress(DataError):
+        batch = DatasetRows(dataset).read_ids(numbers, present=True, fields=names)
+        samples = [batch.values(row) for row in range(len(numbers))]
+        for name in names:
+            images = [image_type(one[name][:START]) is not None for one in samples if one.get(name) is not None]
+            if 2 * sum(images) > len(images):
+                fields[name] = FieldType.parse(IMAGE)
+    return fields
 
 
 def _label(fields: Mapping[str, FieldType]) -> str | None:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import logging
 import shutil
 import statistics
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -85,6 +87,17 @@ def _bytes_of(value: Any) -> int:
     return len(value) if isinstance(value, bytes | memoryview) else int(getattr(value, "nbytes", 8))
 
 
+@contextmanager
+def _without_warnings() -> Iterator[None]:
+    logger = logging.getLogger("shardstream.stream")
+    level = logger.level
+    logger.setLevel(logging.ERROR)
+    try:
+        yield
+    finally:
+        logger.setLevel(level)
+
+
 def gain(
     url: PathOrUrl,
     dataset: OpenedDataset,
@@ -133,10 +146,12 @@ def gain(
 
     def speed(stream: ShardDataset, share: float) -> float:
         loader = Loader(stream, num_workers=facts.workers)
-        found = measured(loader, seconds=seconds * share, progress=progress, mean_bytes=mean)
+        with _without_warnings():  # of damaged samples, each time that one is skipped
+            found = measured(loader, seconds=seconds * share, progress=progress, mean_bytes=mean)
         return found.samples_per_second
 
-    whole = ShardDataset(url, batch_size=batch, shuffle=True, fields=specs, **opening)
+    reading: Any = {"batch_size": batch, "shuffle": True, "fields": specs, "on_error": "skip", "max_skips": None}
+    whole = ShardDataset(url, **reading, **opening)
     rate = speed(whole.take(most), _PROBE)
     count = max(_FEWEST_BATCHES * batch, min(most, int(rate * seconds * _PACKED)))
     here = whole.take(count)
@@ -148,7 +163,7 @@ def gain(
             workers=facts.workers,
             progress=progress,
         )
-        there = ShardDataset(Path(folder) / "packed", batch_size=batch, shuffle=True, fields=specs)
+        there = ShardDataset(Path(folder) / "packed", **reading)
         pairs = [(speed(here, _LEG), speed(there, _LEG)) for _ in range(_ROUNDS)]
     crop = None if facts.picture is None else facts.crop
     before, after = zip(*pairs, strict=True)

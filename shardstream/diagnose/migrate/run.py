@@ -14,7 +14,7 @@ from shardstream.diagnose.migrate.after import after
 from shardstream.diagnose.migrate.before import before
 from shardstream.diagnose.migrate.facts import gather
 from shardstream.diagnose.migrate.gain import Gain, gain
-from shardstream.errors import DataError, MissingExtraError, SourceError, StorageError, UsageError
+from shardstream.errors import BatchError, DataError, MissingExtraError, SourceError, StorageError, UsageError
 from shardstream.progress import OnProgress
 from shardstream.shards.catalogue import Catalogue
 from shardstream.sizes import parse_size
@@ -120,7 +120,7 @@ def migrate(
     if seconds:
         try:
             found = gain(url, dataset, facts, opening=opening, seconds=seconds, disk=most, progress=progress)
-        except (DataError, MissingExtraError, SourceError, StorageError) as error:
+        except (BatchError, DataError, MissingExtraError, SourceError, StorageError) as error:
             found = str(error)
     theirs = before(facts)
     fields = info(url, **opening).fields
