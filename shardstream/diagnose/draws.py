@@ -26,7 +26,7 @@ from shardstream.order import BLOCK
 from shardstream.stream.base import Stream
 from shardstream.stream.batching.pipeline import StepPipeline
 from shardstream.stream.iteration.epoch_run import EpochRun
-from shardstream.stream.showing import as_pixels
+from shardstream.stream.showing import Scale, as_pixels, scale_of
 
 _AT_ONCE = 1 << 18  # positions of an epoch that are looked at together
 _BYTES = 12_000  # of a thumbnail
@@ -46,7 +46,7 @@ class Draw:
         position: Its place in the order of the epoch.
         value: The image as the loader delivers it; ``None`` where it delivers none.
         text: What it is in words, or why there is none.
-        thumbnail: The image as it can be seen: what is no uint8 is stretched from its smallest to its largest number.
+        thumbnail: The image as it can be seen; floats in one of the fixed ranges of `Scale`.
         crop: (left, top, right, bottom) of what decoders cut out, as shares of the image as it is stored, also where
             they turn it upright; ``None`` for nothing.
         flipped: Whether decoders exchanged left and right.
@@ -205,12 +205,12 @@ class TrainingView:
                 key = (rank, row)
                 if key not in batches:
                     batches[key] = pipeline.only(self._step_of(epoch, rank, row), lists=False).data
-                value = _image_of(batches[key], slot)
+                value, scale = _image_of(batches[key], slot)
             else:
                 lists = run.batch_size is None
                 data = pipeline.only(alone, lists=lists).data
-                value = _image_of(data[0], None) if lists else _image_of(data, 0)
-            text, small = _seen(value)
+                value, scale = _image_of(data[0], None) if lists else _image_of(data, 0)
+            text, small = _seen(value, scale)
             crop, flipped = _crop_of(pipeline.geometry(alone))
         except ShardStreamError as error:
             text = str(error)
@@ -225,8 +225,8 @@ class TrainingView:
         return run.step(number)
 
 
-def _image_of(data: Any, slot: int | None) -> Any:
-    """The first output of a batch, or of a sample, that is an image; ``None`` where there is none."""
+def _image_of(data: Any, slot: int | None) -> tuple[Any, Scale | None]:
+    """The first output of a batch, or of a sample, that is an image, and its scale; ``None`` where there is none."""
     values = data.values() if isinstance(data, dict) else data if isinstance(data, tuple | list) else [data]
     for value in values:
         try:
@@ -234,12 +234,12 @@ def _image_of(data: Any, slot: int | None) -> Any:
         except (TypeError, IndexError, KeyError):
             continue
         if as_pixels(one) is not None:
-            return one
-    return None
+            return one, scale_of(value)
+    return None, None
 
 
-def _seen(value: Any) -> tuple[str, Thumbnail | None]:
-    pixels: NDArray[np.uint8] | None = as_pixels(value)
+def _seen(value: Any, scale: Scale | None) -> tuple[str, Thumbnail | None]:
+    pixels: NDArray[np.uint8] | None = as_pixels(value, scale)
     if pixels is None:
         return "no image is delivered", None
     shape = " x ".join(map(str, value.shape))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -35,7 +35,7 @@ class Sheet:
 def show(value: Any, *, classes: Sequence[str] | None = None) -> Sheet:
     """Show a batch, a sample, or some samples: as the last line of a notebook's cell, a contact sheet.
 
-    It is what training gets: crops, flips and normalised images as they are, the latter stretched to what can be seen.
+    It is what training gets: crops and flips as they are, and images of floats in fixed ranges, see `Scale`.
 
     Args:
         value: A batch or a sample as `ShardDataset.peek`, an iteration or a `Reader` give it, dict or tuple; or a list
@@ -56,7 +56,7 @@ def show(value: Any, *, classes: Sequence[str] | None = None) -> Sheet:
         value = [value]
     if isinstance(value, list) and value and all(isinstance(one, Mapping) for one in value):
         count = len(value)
-        samples = value[:_MOST]
+        samples, scales = value[:_MOST], {}
     else:
         outputs = dict(enumerate(value)) if isinstance(value, tuple | list) else value
         if not isinstance(outputs, Mapping) or not outputs or any(_length(one) is None for one in outputs.values()):
@@ -66,8 +66,9 @@ def show(value: Any, *, classes: Sequence[str] | None = None) -> Sheet:
             )
         count = min(_length(one) or 0 for one in outputs.values())
         samples = [{name: one[i] for name, one in outputs.items()} for i in range(min(count, _MOST))]
+        scales = {name: scale_of(one) for name, one in outputs.items()}
     title = f"{count:,} sample{'s'[: count != 1]}" + (f", the first {_MOST} of them" if count > _MOST else "")
-    return Sheet(title, [_cell(i, one, classes) for i, one in enumerate(samples)])
+    return Sheet(title, [_cell(i, one, classes, scales) for i, one in enumerate(samples)])
 
 
 def _length(value: Any) -> int | None:
@@ -75,11 +76,11 @@ def _length(value: Any) -> int | None:
     return len(value) if sized or (hasattr(value, "ndim") and value.ndim) else None
 
 
-def _cell(number: int, sample: Mapping[Any, Any], classes: Sequence[str] | None) -> Cell:
+def _cell(number: int, sample: Mapping[Any, Any], classes: Sequence[str] | None, scales: Mapping[Any, Scale]) -> Cell:
     pixels: NDArray[np.uint8] | None = None
     lines: dict[str, str] = {}
     for name, value in sample.items():
-        found = as_pixels(value) if pixels is None else None
+        found = as_pixels(value, scales.get(name)) if pixels is None else None
         if found is not None:
             pixels = found
         elif name not in _SPECIAL and len(lines) < FIELDS and (words := _words(str(name), value, classes)) is not None:
@@ -87,8 +88,43 @@ def _cell(number: int, sample: Mapping[Any, Any], classes: Sequence[str] | None)
     return Cell(str(sample.get("__key__", number)), lines, pixels)
 
 
-def as_pixels(value: Any) -> NDArray[np.uint8] | None:
-    """uint8 (H, W, 3) of an image, channels first as in batches or last as in samples; ``None`` for anything else."""
+class Scale(NamedTuple):
+    """How the floats of an image become pixels: ``value * std + mean`` is in 0..1.
+
+    Scales are fixed, so that colors stay comparable and a wrong mean shows as wrong colors: numbers in 0..1, 0..255 or
+    -1..1 are shown as such, all others as images normalized with the mean and std of ImageNet.
+    """
+
+    mean: tuple[float, ...]
+    std: tuple[float, ...]
+
+
+_UNIT = Scale((0.0,), (1.0,))
+_BYTES = Scale((0.0,), (1 / 255,))
+_SIGNED = Scale((0.5,), (0.5,))
+_IMAGENET = Scale((0.485, 0.456, 0.406), (0.229, 0.224, 0.225))
+_MOST_NORMALIZED = 10  # larger than any number that a common std gives
+_NEAR = 0.1  # how near to -1 and 1 numbers come that were scaled to -1..1
+
+
+def scale_of(values: Any) -> Scale:
+    """The scale of images that belong together, such as those of a batch, by the range of their numbers."""
+    if not isinstance(values, torch.Tensor | np.ndarray) or values.ndim not in (3, 4) or not all(values.shape):
+        return _UNIT
+    least, most = map(float, torch.as_tensor(values).float().aminmax())
+    if least >= 0:
+        return _UNIT if most <= 1 else _BYTES if most > _MOST_NORMALIZED else _IMAGENET
+    signed = abs(least + 1) < _NEAR and abs(most - 1) < _NEAR
+    return _SIGNED if signed else _IMAGENET
+
+
+def as_pixels(value: Any, scale: Scale | None = None) -> NDArray[np.uint8] | None:
+    """uint8 (H, W, 3) of an image, channels first as in batches or last as in samples; ``None`` for anything else.
+
+    Args:
+        value: What may be an image.
+        scale: What its floats mean. Default: by the range of its own.
+    """
     if not isinstance(value, torch.Tensor | np.ndarray) or value.ndim != 3 or not all(value.shape):
         return None
     image = torch.as_tensor(value).detach().cpu()
@@ -97,9 +133,9 @@ def as_pixels(value: Any) -> NDArray[np.uint8] | None:
     if image.shape[-1] not in (1, 3):
         return None
     if image.dtype != torch.uint8:
-        image = image.float()
-        least, most = image.min(), image.max()
-        image = ((image - least) / (most - least).clamp(min=1e-12) * 255).nan_to_num().to(torch.uint8)
+        scale = scale_of(image) if scale is None else scale
+        image = image.float() * torch.tensor(scale.std) + torch.tensor(scale.mean)
+        image = (image * 255).nan_to_num().round().clamp(0, 255).to(torch.uint8)
     pixels: NDArray[np.uint8] = image.expand(*image.shape[:2], 3).numpy()
     return pixels
 
