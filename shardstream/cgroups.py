@@ -7,16 +7,17 @@ from pathlib import Path
 ROOT = Path("/sys/fs/cgroup")
 
 
-def own_groups(controller: str, root: Path = ROOT) -> list[Path]:
-    """The groups of this process and those above them, as far as they can be seen from here.
+def own_groups(controller: str, root: Path = ROOT, *, process: int | str = "self") -> list[Path]:
+    """The groups of a process and those above them, as far as they can be seen from here.
 
     Args:
         controller: What limits, as version 1 of control groups names it: ``"memory"``, ``"cpu"``.
         root: Where control groups are found.
+        process: Its number. Default: this process.
     """
     found = {root, root / controller}
     try:
-        lines = Path("/proc/self/cgroup").read_text().splitlines()
+        lines = Path(f"/proc/{process}/cgroup").read_text().splitlines()
     except OSError:
         lines = []
     for line in lines:
@@ -26,6 +27,12 @@ def own_groups(controller: str, root: Path = ROOT) -> list[Path]:
             below = below / part
             found.add(below)
     return sorted(found)
+
+
+def is_frozen(group: Path) -> bool:
+    """Whether the processes of a group are frozen: ``docker pause``, for example."""
+    second, first = _words(group / "cgroup.events"), _words(group / "freezer.state")
+    return "frozen 1" in " ".join(second) or first == ["FROZEN"]
 
 
 def processor_quota(root: Path = ROOT) -> float | None:

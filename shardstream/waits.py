@@ -29,6 +29,9 @@ _LOOK_S = 1.0
 _BEGIN_LOOKS = 20
 
 
+_open: dict[int, watched] = {}
+
+
 class watched:  # in lower case, as it is read: `with watched(...):`
     """A context: what is done in it is a wait.
 
@@ -58,7 +61,8 @@ class watched:  # in lower case, as it is read: `with watched(...):`
             _begin_to_watch()
         return self
 
-    def __exit__(self, *_: object) -> None:
+    # A generator that is left open ends with the interpreter, when the names of this module are gone.
+    def __exit__(self, *_: object, _open: dict[int, watched] = _open) -> None:
         _open.pop(id(self), None)
 
     def news(self) -> None:
@@ -130,7 +134,6 @@ def begin(thread: threading.Thread) -> None:
     del thread.run  # it is needed no more, and holds the thread
 
 
-_open: dict[int, watched] = {}
 _watching = False
 _lock = threading.Lock()
 

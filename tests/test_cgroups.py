@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from shardstream.cgroups import own_groups, processor_quota
+from shardstream.cgroups import is_frozen, own_groups, processor_quota
 
 
 @pytest.mark.parametrize(
@@ -22,6 +22,22 @@ def test_the_quota_of_both_versions(files: dict[str, str], quota: float | None, 
         (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / name).write_text(text + "\n")
     assert processor_quota(tmp_path) == quota
+
+
+@pytest.mark.parametrize(
+    ("files", "frozen"),
+    [
+        ({}, False),
+        ({"cgroup.events": "populated 1\nfrozen 0"}, False),
+        ({"cgroup.events": "populated 1\nfrozen 1"}, True),
+        ({"freezer.state": "THAWED"}, False),
+        ({"freezer.state": "FROZEN"}, True),
+    ],
+)
+def test_whether_a_group_is_frozen_in_both_versions(files: dict[str, str], frozen: bool, tmp_path: Path) -> None:
+    for name, text in files.items():
+        (tmp_path / name).write_text(text + "\n")
+    assert is_frozen(tmp_path) == frozen
 
 
 def test_the_tightest_of_all_groups_counts(tmp_path: Path) -> None:

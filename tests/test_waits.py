@@ -107,3 +107,17 @@ def test_a_forked_process_watches_its_own(soon: None) -> None:
     lines = ended.stderr.splitlines()
     assert any(line.startswith("waiting for a child") for line in lines)
     assert any(line.startswith("waiting for the parent's own") for line in lines)
+
+
+@pytest.mark.parametrize("ending", ["", "; raise SystemExit(3)"])
+def test_a_wait_that_is_left_open_ends_quietly_with_the_program(ending: str) -> None:
+    """A generator that is waiting, or was, is closed when the names of modules are gone."""
+    code = (
+        "from shardstream.waits import watched\n"
+        "def waiting():\n"
+        "    with watched('nothing'):\n"
+        "        yield\n"
+        f"held = waiting(); next(held){ending}\n"
+    )
+    found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
+    assert (found.stderr, found.returncode) == ("", 3 if ending else 0)

@@ -8,9 +8,7 @@ last process that maps it, however that ends.
 from __future__ import annotations
 
 import json
-import mmap
 import os
-import tempfile
 import time
 from array import array
 from collections.abc import Sequence
@@ -22,6 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from shardstream.errors import UsageError
+from shardstream.memory_files import map_file, memory_file
 from shardstream.storage.base.awaited import AwaitedRequest
 
 _RECORD_WORDS = 1024
@@ -37,13 +36,11 @@ class SharedMemory:
     """
 
     def __init__(self, size: int) -> None:
-        file = _memory_file()
-        os.ftruncate(file, size)
-        self._map(file, size)
+        self._file = memory_file("shardstream", size)
+        self._map(size)
 
-    def _map(self, file: int, size: int) -> None:
-        self._file = file
-        self.bytes = np.frombuffer(mmap.mmap(file, size), np.uint8)
+    def _map(self, size: int) -> None:
+        self.bytes = np.frombuffer(map_file(self._file, size), np.uint8)
 
     def __del__(self, close: Any = os.close) -> None:  # at the end of the process, globals and builtins may be gone
         file = self.__dict__.pop("_file", None)
@@ -56,14 +53,6 @@ class SharedMemory:
         return _handed_over, (DupFd(self._file), len(self.bytes))
 
 
-def _memory_file() -> int:
-    """The descriptor of a new file without a name, in memory where the system has such files."""
-    if hasattr(os, "memfd_create"):
-        return os.memfd_create("shardstream")
-    with tempfile.TemporaryFile() as file:
-        return os.dup(file.fileno())
-
-
 def _copied(data: bytes) -> SharedMemory:
     made = SharedMemory(len(data))
     made.bytes[:] = np.frombuffer(data, np.uint8)
@@ -72,7 +61,8 @@ def _copied(data: bytes) -> SharedMemory:
 
 def _handed_over(file: Any, size: int) -> SharedMemory:
     made = object.__new__(SharedMemory)
-    made._map(file.detach(), size)
+    made._file = file.detach()
+    made._map(size)
     return made
 
 

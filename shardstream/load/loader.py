@@ -17,7 +17,7 @@ from typing import Any, Literal
 
 from torch.utils.data import DataLoader
 
-from shardstream.errors import UsageError, WorkerError
+from shardstream.errors import StorageError, UsageError, WorkerError
 from shardstream.load.frameworks import ForFrameworks
 from shardstream.load.iteration import ConsumerPosition, LoaderIteration
 from shardstream.load.preemption import WorkerInit, outliving
@@ -26,7 +26,7 @@ from shardstream.load.reporter import OnStats, StatsReporter
 from shardstream.load.stall import workers_at
 from shardstream.load.stats import LoaderStats
 from shardstream.load.tracing import recorded_since
-from shardstream.load.workers import LEAVE_S, NoAnswerError, Workers, chosen_workers, still_busy
+from shardstream.load.workers import LEAVE_S, NoAnswerError, Workers, chosen_workers, find_death, refused, still_busy
 from shardstream.stream.base import Stream
 from shardstream.stream.dataset import ShardDataset
 from shardstream.stream.ipc.worker_batch import CollateWorkerBatch, keep
@@ -45,7 +45,6 @@ _ELSEWHERE = {
     "in_order": "nothing: batches come in the order of the data set",
 }
 _TIMED_OUT = re.compile(r"DataLoader timed out after")
-_DEAD = re.compile(r"DataLoader worker \(pid(?:\(s\))? ([0-9, ]+)\)")
 
 
 class Loader(ForFrameworks, DataLoader[Any]):
@@ -312,6 +311,10 @@ class Loader(ForFrameworks, DataLoader[Any]):
             self._shards.worker_logs.open()
             workers = Workers(self)
             self._shards.worker_logs.hear()  # in a thread: none is forked along
+        except StorageError:
+            raise
+        except OSError as error:
+            raise refused(error) from error
         finally:
             self._starting = False
         self._begun = weakref.ref(workers)
@@ -414,14 +417,14 @@ class Loader(ForFrameworks, DataLoader[Any]):
                     f"no batch came within {self.timeout:g} s (timeout=){self._workers_at()}",
                     hint="look at what the workers are at; a larger timeout= waits longer",
                 ) from error
-            death = _death(error, self._iterator if arriving is None else arriving)
+            death = find_death(error, self._iterator if arriving is None else arriving)
             if death is None:
                 raise
             raise self._died(*death) from error
 
     def named(self, error: RuntimeError) -> WorkerError | None:
         """The same where torch tells of a death wherever the training loop is; ``None``: it was none of ours."""
-        death = _death(error, None)
+        death = find_death(error, None)
         workers = None if self._begun is None else self._begun()
         if death is None or workers is None or not set(death[0]) & set(workers.pids):
             return None
@@ -458,27 +461,6 @@ def _refuse_arguments_of(dataset: Stream, arguments: Mapping[str, Any]) -> None:
         use = _ELSEWHERE.get(name) or (None if kind is None else f"{kind.__name__}(..., {name}=...)")
         if use is not None:
             raise UsageError(f"{name} is decided by the data set", hint=f"use {use}")
-
-
-def _death(error: Exception, arriving: Any) -> tuple[list[int], str] | None:
-    """The processes whose death is behind an error, and what torch says of it; ``None`` if it is another error."""
-    said = str(error)
-    if not _DEAD.search(said) and not isinstance(error, RuntimeError):
-        # Fetching what a worker had promised to send failed: has it died? Torch's signal handler says so in between.
-        workers = getattr(arriving, "_workers", [])
-        deadline = time.monotonic() + 1
-        try:
-            while workers and time.monotonic() < deadline:
-                dead = [worker.pid for worker in workers if worker.exitcode]
-                if dead:
-                    return dead, said
-                time.sleep(0.01)
-        except WorkerError:  # it has been named
-            raise
-        except RuntimeError as later:
-            said = str(later)
-    found = _DEAD.search(said)
-    return None if found is None else ([int(pid) for pid in found[1].split(",")], said)
 
 
 _loaders: weakref.WeakSet[Loader] = weakref.WeakSet()

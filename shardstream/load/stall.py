@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
+from pathlib import Path
 from typing import Any
 
+from shardstream.cgroups import is_frozen, own_groups
 from shardstream.dataset.shared import WorkerState
 from shardstream.sizes import plural
 from shardstream.text import in_one_line
@@ -28,15 +31,32 @@ def workers_at(working: Sequence[tuple[WorkerState, dict[str, Any]]]) -> str:
     Returns:
         Lines that each begin with a line break, or nothing where no worker has begun.
     """
-    busy_first = sorted(working, key=lambda one: one[0].stage == "idle")
-    lines = [f"\n  {_line(state, place)}" for state, place in busy_first[:_LISTED]]
+    held = {state.process: _held(state.process) for state, _ in working}
+    busy_first = sorted(working, key=lambda one: one[0].stage == "idle" and not held[one[0].process])
+    lines = [f"\n  {_line(state, place, held[state.process])}" for state, place in busy_first[:_LISTED]]
     if len(working) > _LISTED:
         lines.append(f"\n  and {plural(len(working) - _LISTED, 'worker')} more")
     return "".join(lines)
 
 
-def _line(state: WorkerState, place: dict[str, Any]) -> str:
+def _held(process: int) -> str:
+    """Why the system does not let a process run; empty if it does, or nothing says so."""
+    with suppress(OSError, ValueError, IndexError):
+        state = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[0]
+        if state == "T":
+            return f"is stopped (SIGSTOP, SIGTSTP): `kill -CONT {process}` lets it go on"
+        if state == "t":
+            return "is stopped by a debugger"
+        group = next(filter(is_frozen, own_groups("freezer", process=process)), None)
+        if group is not None:
+            return f"is frozen by its control group {group}"
+    return ""
+
+
+def _line(state: WorkerState, place: dict[str, Any], held: str) -> str:
     who = f"worker {state.worker} (process {state.process})"
+    if held:
+        return f"{who} {held}"
     if state.stage == "idle":
         return f"{who} has nothing to do, for {state.seconds:.0f} s: its batches are made, or nobody asked for any"
     text = f"{who} {_DOING[state.stage]}"

@@ -14,6 +14,7 @@ import logging
 import math
 import multiprocessing
 import os
+import re
 import signal
 import threading
 import time
@@ -40,6 +41,8 @@ LEAVE_S = 7.0
 _GOODBYE_S = 4.0  # for workers to end by themselves, all of them together
 _END_S = 1.0  # for the system to end them
 _LOOK_S = 0.25
+_LOCKS = "/dev/shm"  # noqa: S108 - where the system keeps the semaphores of multiprocessing
+_NO_LOCKS = (errno.EROFS, errno.EACCES, errno.EPERM, errno.ENOENT, errno.ENOSYS)
 _REFUSED = {
     errno.ENOSPC: "their locks need room in /dev/shm: remove what is left over there, or enlarge it (mount -o "
     "remount,size=1g /dev/shm; containers: docker run --shm-size=1g)",
@@ -54,6 +57,7 @@ _NO_GUARD = (
 )
 
 
+_DEAD = re.compile(r"DataLoader worker \(pid(?:\(s\))? ([0-9, ]+)\)")
 _SAME_ORDER = (8, 4, 2, 1)
 """Numbers of workers under which batches are the same: divisors of the virtual workers of `shardstream.order`."""
 
@@ -96,7 +100,7 @@ class Workers(_MultiProcessingDataLoaderIter):
         given_up: Whether nobody wants the batch any more that is waited for; raises what whoever asked is to get.
 
     Raises:
-        WorkerError: The system refuses what they need.
+        OSError: The system refuses what they need, see `refused`.
     """
 
     def __init__(self, loader: DataLoader[Any]) -> None:
@@ -105,13 +109,14 @@ class Workers(_MultiProcessingDataLoaderIter):
         self._start_method = (loader.multiprocessing_context or multiprocessing).get_start_method()
         try:
             super().__init__(loader)
-        except StorageError:
-            raise
         except (OSError, EOFError) as error:
             self._shutdown = True  # for torch, which would look for what was not made
             for worker in getattr(self, "_workers", ()):  # those that were started before
                 worker.kill()
-            raise self._not_started(error) from error
+            if isinstance(error, ConnectionError | EOFError) and self._start_method != "fork":
+                what = f"workers could not be started: {getattr(error, 'strerror', None) or error}"
+                raise WorkerError(what, hint=_NO_GUARD.format(self._start_method)) from error  # the other end has failed
+            raise
         self._processes = _Processes(self)
         # Of the cycle collector, torch's own __del__ gets queues that have been closed before it.
         weakref.finalize(self, self._processes.end, _GOODBYE_S).atexit = False
@@ -141,13 +146,6 @@ class Workers(_MultiProcessingDataLoaderIter):
     def _exit_code(self, process: int) -> int | None:
         return next((worker.exitcode for worker in self._workers if worker.pid == process), None)
 
-    def _not_started(self, error: OSError | EOFError) -> WorkerError:
-        what = f"workers could not be started: {getattr(error, 'strerror', None) or error}"
-        if isinstance(error, ConnectionError | EOFError) and self._start_method != "fork":  # the other end has failed
-            return WorkerError(what, hint=_NO_GUARD.format(self._start_method))
-        assert isinstance(error, OSError)
-        return WorkerError(what, hint=_REFUSED.get(error.errno or 0, StorageError.of(error).hint))
-
     @property
     def awaited(self) -> int | None:
         """The process whose batch is the next one, where that is known."""
@@ -172,9 +170,21 @@ class Workers(_MultiProcessingDataLoaderIter):
             now = time.monotonic()
             if now > self._deadline:
                 raise NoAnswerError
-            found: tuple[bool, Any] = super()._try_get_data(max(0, min(_LOOK_S, end - now)))  # type: ignore[no-untyped-call]  # torch's
+            found = self._get_data_for(max(0, min(_LOOK_S, end - now)))
             if found[0] or time.monotonic() >= end:
                 return found
+
+    def _get_data_for(self, seconds: float) -> tuple[bool, Any]:
+        try:
+            found: tuple[bool, Any] = super()._try_get_data(seconds)  # type: ignore[no-untyped-call]  # torch's
+        except RuntimeError as error:
+            if not str(error).startswith(os.strerror(errno.EMFILE)):
+                raise
+            raise WorkerError(
+                f"batches of workers cannot be received: {os.strerror(errno.EMFILE)}",
+                hint="raise the limit of open files (ulimit -n)",
+            ) from error
+        return found
 
     def _shutdown_workers(self) -> None:
         processes = getattr(self, "_processes", None)  # without: not all of them were started
@@ -198,6 +208,36 @@ class Workers(_MultiProcessingDataLoaderIter):
         self._worker_result_queue.cancel_join_thread()
         self._worker_result_queue.close()
         del self._pin_memory_thread
+
+
+def refused(error: OSError) -> WorkerError:
+    """The error where the system refuses what workers need."""
+    what, reason = "workers could not be started", error.strerror or str(error)
+    if error.errno in _NO_LOCKS and not os.access(_LOCKS, os.W_OK):
+        hint = f"mount {_LOCKS} for writing (containers: --tmpfs {_LOCKS}), or use num_workers=0"
+        return WorkerError(f"{what}: their locks are in {_LOCKS}, which cannot be written ({reason})", hint=hint)
+    return WorkerError(f"{what}: {reason}", hint=_REFUSED.get(error.errno or 0, StorageError.of(error).hint))
+
+
+def find_death(error: Exception, arriving: Any) -> tuple[list[int], str] | None:
+    """The processes whose death is behind an error, and what torch says of it; ``None`` if it is another error."""
+    said = str(error)
+    if not _DEAD.search(said) and not isinstance(error, RuntimeError):
+        # Fetching what a worker had promised to send failed: has it died? Torch's signal handler says so in between.
+        workers = getattr(arriving, "_workers", [])
+        deadline = time.monotonic() + 1
+        try:
+            while workers and time.monotonic() < deadline:
+                dead = [worker.pid for worker in workers if worker.exitcode]
+                if dead:
+                    return dead, said
+                time.sleep(0.01)
+        except WorkerError:  # it has been named
+            raise
+        except RuntimeError as later:
+            said = str(later)
+    found = _DEAD.search(said)
+    return None if found is None else ([int(pid) for pid in found[1].split(",")], said)
 
 
 def _never() -> None:

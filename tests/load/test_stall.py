@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import errno
 import logging
+import os
+import signal
+import threading
 import time
 from collections.abc import Iterator
 from functools import partial
@@ -94,6 +98,36 @@ def test_the_shard_behind_a_stalled_proxy_is_named(web: WebPlace, tmp_path: Path
     for said in (text, str(caught.value)):
         assert "  worker 0 (process " in said
         assert f"it waits for {url}/shard-000001.rec (attempt " in said
+
+
+def test_a_stopped_worker_is_called_that(folder: Path, warned: Warned) -> None:
+    loader = ss.Loader(ss.ShardDataset(folder, batch_size=10), num_workers=1, prefetch_factor=1, stall=STALL)
+    batches = iter(loader)
+    next(batches)
+    (pid,) = [worker.pid for worker in loader._iterator._workers]  # type: ignore[union-attr]
+
+    def go_on() -> None:
+        while not warned.said:
+            time.sleep(0.01)
+        os.kill(pid, signal.SIGCONT)
+
+    os.kill(pid, signal.SIGSTOP)
+    going = threading.Thread(target=go_on)
+    going.start()
+    assert len(list(batches)) == 8
+    going.join()
+    assert f"worker 0 (process {pid}) is stopped (SIGSTOP, SIGTSTP): `kill -CONT {pid}`" in warned.said[0][1]
+
+
+def test_locks_that_cannot_be_made_name_where_they_are(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: Any, **__: Any) -> None:
+        raise OSError(errno.EROFS, "Read-only file system")
+
+    monkeypatch.setattr("multiprocessing.synchronize.SemLock.__init__", refuse)
+    monkeypatch.setattr(os, "access", lambda path, mode: path != "/dev/shm")
+    with pytest.raises(WorkerError, match=r"/dev/shm.*Read-only") as caught:
+        next(iter(ss.Loader(ss.ShardDataset(folder, batch_size=10), num_workers=1)))
+    assert "num_workers=0" in str(caught.value.hint)
 
 
 def seen_of(batches: Any, warned: Warned) -> tuple[float, str, float, str]:

@@ -18,6 +18,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from shardstream.memory_files import memory_file
 from shardstream.pack.execution.jobs import PackJob, Result
 from shardstream.pack.sources.lists.list_file import ListFile
 from shardstream.storage.base.sorting import no_room
@@ -42,7 +43,7 @@ class Lent:
     def __init__(self, tasks: Sequence[PackJob[Result]]) -> None:
         with ExitStack() as files:
             # In memory, as storage options may hold keys.
-            self.handle = os.memfd_create("shardstream-tasks", os.MFD_CLOEXEC)
+            self.handle = memory_file("shardstream-tasks")
             files.callback(os.close, self.handle)
             with open(self.handle, "wb", closefd=False) as out:
                 pickler = _Pickler(out, files)

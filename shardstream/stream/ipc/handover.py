@@ -65,11 +65,17 @@ def _packed_tensor(tensor: torch.Tensor, pool: SharedSlabPool) -> Any:
             like = tensor if is_dense(tensor) else tensor.contiguous()
             tensor = tensor_on(memory.untyped_storage(), tensor.dtype, tensor.shape, like.stride()).copy_(tensor)
             slab = pool.owner(tensor)
+    descriptor = None
+    if slab is not None:
+        try:
+            descriptor = slab.share()
+        except OSError:  # of which the queue, that sends this, would tell nobody
+            slab = None
     if slab is None:
         dense = _dense(tensor)
         octets = torch.as_strided(dense, (dense.numel(),), (1,)).view(torch.uint8).numpy()
         return _Travelling(bytearray(octets.data), tensor.dtype, tensor.shape, dense.stride(), 0)
-    where = pool.token, slab.number, slab.size, slab.share()
+    where = pool.token, slab.number, slab.size, descriptor
     return _Travelling(where, tensor.dtype, tensor.shape, tensor.stride(), tensor.storage_offset())
 
 

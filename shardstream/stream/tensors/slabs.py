@@ -33,6 +33,7 @@ import torch
 from numpy.typing import NDArray
 
 from shardstream.errors import UsageError
+from shardstream.memory_files import has_memory_files, map_file, memory_file
 
 _MOST = 64  # slabs of a pool: a shared one takes a file descriptor in two processes, of which there may be 1,024 in all
 _IDLE = 32  # slabs taken since one was used last, after which it is given up
@@ -175,9 +176,8 @@ class SharedSlab(Slab):
 
     def __init__(self, number: int, size: int) -> None:
         self.number = number
-        self.fd: int | None = os.memfd_create("shardstream-batch", os.MFD_CLOEXEC)
-        os.ftruncate(self.fd, size + 1)
-        super().__init__(mmap.mmap(self.fd, size + 1), size)
+        self.fd: int | None = memory_file("shardstream-batch", size + 1)
+        super().__init__(map_file(self.fd, size + 1), size)
 
     @property
     def state(self) -> int:
@@ -195,15 +195,15 @@ class SharedSlab(Slab):
         return self.state == LOST
 
     def share(self) -> Any:
-        """Mark it as shared; what brings its descriptor to the other side, the first time."""
+        """Mark it as shared; what brings its descriptor to the other side, the first time.
+
+        Raises:
+            OSError: The system has no descriptor left for it.
+        """
+        found = None if self.fd is None else reduction.DupFd(self.fd)
+        self.close()
         self.memory[-1] = SHARED
-        if self.fd is None:
-            return None
-        fd, self.fd = self.fd, None
-        try:
-            return reduction.DupFd(fd)
-        finally:
-            os.close(fd)
+        return found
 
     def close(self) -> None:
         """Give up what the garbage collector would not."""
@@ -249,7 +249,7 @@ _pool: SharedSlabPool | None = None
 def begin_sharing() -> None:
     """From now on batches of this process, a worker of ``ss.Loader``, lie on shared slabs, if the system has them."""
     global _pool
-    if _pool is None and hasattr(os, "memfd_create"):
+    if _pool is None and has_memory_files():
         _pool = SharedSlabPool()
 
 
