@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from importlib import import_module
@@ -11,6 +13,7 @@ import typer
 
 import shardstream
 from shardstream.cli.help import VerbCommand, VerbGroup
+from shardstream.errors import UsageError
 from shardstream.text import printable
 
 _WrongUsage: Any = typer.BadParameter.__base__  # click's UsageError, of which Typer may have a copy of its own
@@ -65,6 +68,19 @@ class _Verbs(VerbGroup):
     def summaries(self) -> dict[str, tuple[str, str]]:
         return {name: verb[:2] for name, verb in VERBS.items()}
 
+    def main(self, *args: Any, **kwargs: Any) -> Any:
+        try:
+            _keep_streams()
+            return super().main(*args, **kwargs)
+        except (UsageError, OSError):  # of help that cannot be printed; verbs tell of their own errors
+            from shardstream.cli.report import reporting, writing  # not needed for help
+
+            try:
+                with reporting(), writing():
+                    raise
+            except typer.Exit as ended:
+                sys.exit(ended.exit_code)
+
     def make_context(self, *args: Any, **kwargs: Any) -> Any:
         with _printable_errors():
             return super().make_context(*args, **kwargs)
@@ -72,6 +88,15 @@ class _Verbs(VerbGroup):
     def invoke(self, ctx: Any) -> Any:
         with _printable_errors():
             return super().invoke(ctx)
+
+
+def _keep_streams() -> None:
+    """Refuse to work without standard output, and keep the descriptors of closed streams: files would take them."""
+    while (descriptor := os.open(os.devnull, os.O_RDWR)) <= 2:
+        pass
+    os.close(descriptor)
+    if sys.stdout is None:
+        raise UsageError("standard output is closed", hint="send it somewhere: > /dev/null")
 
 
 def _imported(name: str) -> Any:

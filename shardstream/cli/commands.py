@@ -91,7 +91,7 @@ def command(
         def run_command(context: typer.Context, verbose: int, log_level: LogLevel | None, **given: Any) -> None:
             level = log_level.value if log_level else _LEVELS[min(verbose, len(_LEVELS) - 1)]
             passed = {name: value for name, value in given.items() if name != "quiet" or name in written}
-            with reporting(context), logged(level):
+            with reporting(debug=bool(context.obj)), logged(level):
                 function(**passed)
 
         made: Any = run_command

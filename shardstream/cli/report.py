@@ -8,7 +8,7 @@ import sys
 import textwrap
 import traceback
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import asdict
 from enum import IntEnum
 from types import TracebackType
@@ -19,7 +19,7 @@ from rich.console import Console, ConsoleOptions, RenderableType
 from rich.segment import Segment
 from rich.text import Text
 
-from shardstream.errors import MissingExtraError, ShardStreamError, UsageError
+from shardstream.errors import MissingExtraError, ShardStreamError, StorageError, UsageError
 from shardstream.sizes import duration as duration  # with the other numbers for people
 from shardstream.sizes import plural as plural
 from shardstream.sizes import size as size
@@ -41,21 +41,29 @@ class Exit(IntEnum):
 
 
 @contextmanager
-def reporting(context: typer.Context) -> Iterator[None]:
-    """Turn errors of the package into one block on stderr and an exit code; ``--debug`` shows the traceback too."""
+def reporting(*, debug: bool = False) -> Iterator[None]:
+    """Turn errors of the package and the system into one block on stderr and an exit code.
+
+    Args:
+        debug: Whether to show the traceback, too.
+    """
     try:
         yield
-        sys.stdout.flush()
+        with writing():
+            sys.stdout.flush()
     except BrokenPipeError:
-        # Python flushes it once more at its end, and would complain.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        _leave_stdout()
         raise typer.Exit(Exit.UNREAD) from None
     except KeyboardInterrupt:
         stderr().print("interrupted")
         raise typer.Exit(Exit.INTERRUPTED) from None
-    except (ShardStreamError, MemoryError) as error:
-        if context.obj:
+    except (ShardStreamError, OSError, MemoryError) as error:
+        if debug:
             stderr().print_exception()
+        if isinstance(error, _OutputError):
+            _leave_stdout()
+        if isinstance(error, OSError) and not isinstance(error, ShardStreamError):
+            error = StorageError.of(error, url=None if error.filename is None else str(error.filename))
         if isinstance(error, MemoryError):
             error = ShardStreamError(
                 "memory is short", hint="end other programs, or use fewer --workers where there are any"
@@ -63,6 +71,27 @@ def reporting(context: typer.Context) -> Iterator[None]:
         print_error(error)
         usage = isinstance(error, UsageError | MissingExtraError)
         raise typer.Exit(Exit.USAGE if usage else Exit.DATA) from None
+
+
+class _OutputError(StorageError):
+    """What is printed cannot be written."""
+
+
+@contextmanager
+def writing() -> Iterator[None]:
+    """Around what is written to standard output."""
+    try:
+        yield
+    except (BrokenPipeError, ShardStreamError):
+        raise
+    except OSError as error:
+        reason = StorageError.of(error)
+        raise _OutputError(f"the output cannot be written: {reason.what}", hint=reason.hint) from error
+
+
+def _leave_stdout() -> None:
+    """Have what is left to be written go nowhere: Python flushes it once more at its end, and would complain."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def print_error(error: ShardStreamError) -> None:
@@ -84,6 +113,10 @@ class _Console(Console):
         for segment in super().render(renderable, options):
             yield segment if segment.control else Segment(printable(segment.text), segment.style)
 
+    def print(self, *objects: Any, **options: Any) -> None:
+        with suppress(OSError) if self.stderr else writing():  # nobody can be told that stderr is full
+            super().print(*objects, **options)
+
     def on_broken_pipe(self) -> None:
         raise BrokenPipeError  # `reporting` knows what to do
 
@@ -95,12 +128,13 @@ def stdout() -> Console:
 
 def stderr() -> Console:
     """Where all else goes."""
-    return _Console(file=sys.stderr, highlight=False, markup=False, emoji=False, soft_wrap=True)
+    return _Console(stderr=True, highlight=False, markup=False, emoji=False, soft_wrap=True)
 
 
 def print_json(values: dict[str, Any]) -> None:
     """One line of JSON on stdout."""
-    sys.stdout.write(json_text(values) + "\n")
+    with writing():
+        sys.stdout.write(json_text(values) + "\n")
 
 
 def print_found(found: Any, draw: Callable[..., None], *what: Any, as_json: bool, **more: Any) -> None:

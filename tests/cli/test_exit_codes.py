@@ -87,3 +87,40 @@ def test_short_of_memory(places: dict[str, Path], monkeypatch: pytest.MonkeyPatc
     found = CliRunner().invoke(app, ["info", str(places["sound"])])
     assert (found.exit_code, "Traceback" in found.stderr) == (Exit.DATA, False)
     assert found.stderr.startswith("error: memory is short\n  hint: ")
+
+
+@pytest.mark.parametrize(
+    ("line", "code", "said"),
+    [
+        ("info {sound} > /dev/full", Exit.DATA, "the output cannot be written: No space left"),
+        ("info {sound} --json > /dev/full", Exit.DATA, "the output cannot be written: No space left"),
+        ("--help > /dev/full", Exit.DATA, "the output cannot be written: No space left"),
+        ("info {sound} >&-", Exit.USAGE, "standard output is closed"),
+        ("info {none} 2> /dev/full", Exit.DATA, ""),
+        ("info {none} 2>&-", Exit.DATA, ""),
+    ],
+)
+def test_streams_that_cannot_be_written_to_are_one_error(
+    line: str, code: Exit, said: str, places: dict[str, Path]
+) -> None:
+    program = " ".join(PROGRAM)
+    command = f"{program} {line.format(**places)}"
+    found = subprocess.run(["bash", "-c", command], stderr=subprocess.PIPE, text=True, timeout=60)
+    assert found.returncode == code, found.stderr
+    assert found.stderr.count("error: ") == (said != "")
+    assert said in found.stderr
+    assert "Traceback" not in found.stderr
+    assert "Exception ignored" not in found.stderr
+
+
+@pytest.mark.parametrize("line", ["info shards", "pack photos out", "info {sound} --cache cache"])
+def test_a_working_directory_that_is_gone_is_one_error(
+    line: str, places: dict[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    tmp_path.rmdir()
+    found = CliRunner().invoke(app, line.format(**places).split())
+    assert found.exit_code == Exit.DATA
+    assert found.stderr.count("error: ") == 1
+    assert "the working directory is gone" in found.stderr
+    assert "Traceback" not in found.stderr

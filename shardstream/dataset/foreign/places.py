@@ -14,6 +14,7 @@ from shardstream.errors import UsageError
 from shardstream.shards.foreign.formats.files.lists import LIST_OF_MPDATASET
 from shardstream.shards.foreign.names import folder_of_data
 from shardstream.storage import PathOrUrl, locate
+from shardstream.storage.base.address import absolute
 
 # A name that is surely one of a file: a store over a network is not asked what each of ten thousand names is.
 _FILE = re.compile(
@@ -45,7 +46,7 @@ def grouped(paths: Sequence[PathOrUrl]) -> list[tuple[PathOrUrl, tuple[str, ...]
     files = [_cut(text) for text, one in zip(texts, are_files, strict=True) if text is not None and one]
     if not files:
         return [(path, ()) for path in paths]
-    names = [name if "://" in name else os.path.abspath(name) for name, _ in files]
+    names = [name if "://" in name else absolute(name) for name, _ in files]
     root, query = _root(names), files[0][1]
     if any(other != query for _, other in files):
         raise UsageError(
@@ -93,7 +94,7 @@ def rooted(place: PathOrUrl, names: tuple[str, ...], options: Mapping[str, str] 
         return Rooted(place, names, options)
     base, query = _cut(os.fspath(place))
     remote = "://" in base
-    folder = (base if remote else os.path.abspath(base)).rstrip("/").split("/")
+    folder = (base if remote else absolute(base)).rstrip("/").split("/")
     names = names or (LIST_OF_MPDATASET,)  # of a folder that is no list itself
     text = options["root"]
     if remote:

@@ -25,6 +25,7 @@ from shardstream.shards.foreign.names import accompanies, common_folder, folder_
 from shardstream.shards.foreign.strays import find_stray
 from shardstream.shards.heads import MANIFEST_NAME
 from shardstream.storage import Location, open_object, open_store
+from shardstream.storage.base.address import absolute
 from shardstream.storage.local.store import entries_of
 
 _COMPRESSED_TARS = (".tar.gz", ".tgz", ".tar.bz2", ".tbz2", ".tar.xz", ".txz", ".tar.zst", ".tar.lz4")
@@ -128,9 +129,7 @@ def _expanded(path: str, at: Callable[[str], Location]) -> Iterator[str]:
     chosen = None if web or there else split_glob(path)
     if chosen is None:
         if "://" not in path and not there:
-            raise SourceError(
-                f"there is no such {kind_of_file(path)}", url=os.path.abspath(path), hint=instead_of(path)
-            )
+            raise SourceError(f"there is no such {kind_of_file(path)}", url=absolute(path), hint=instead_of(path))
         yield path
     elif "://" in path and "**" not in chosen[1]:
         yield path

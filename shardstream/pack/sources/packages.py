@@ -31,6 +31,7 @@ from shardstream.shards.foreign.packages.known import (
 from shardstream.shards.foreign.rows import image_type, numbered_keys, told_count, usable_field
 from shardstream.shards.foreign.strays import find_stray
 from shardstream.storage import Location
+from shardstream.storage.base.address import absolute
 from shardstream.text import valid_unicode
 
 _SHOWN = 3
@@ -179,8 +180,8 @@ def open_package(text: str, wanted: Wanted, name: str | None, at: Callable[[str]
             _refuse_several(text)
             return None
         if not format.files:
-            return PackageSource(os.path.abspath(text), format, [os.path.abspath(text)], wanted)
-        return PackageSource(os.path.abspath(text), format, _record_files(text), wanted)
+            return PackageSource(absolute(text), format, [absolute(text)], wanted)
+        return PackageSource(absolute(text), format, _record_files(text), wanted)
     root, names = named_files(text, at)
     if not root.local:
         raise _remote(text)

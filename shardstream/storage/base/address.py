@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import Literal, TypeAlias
 from urllib.parse import unquote, urlsplit
 
-from shardstream.errors import UsageError
+from shardstream.errors import StorageError, UsageError
 
 StoreKind: TypeAlias = Literal["local", "s3", "azure", "gcs", "http", "fsspec", "given"]
 
@@ -108,7 +108,7 @@ def parse(place: str | os.PathLike[str], secret: str = "") -> Address:
         ) from None
     scheme, colon, rest = text.partition("://")
     if not colon:
-        return Address("local", os.path.abspath(text), "file", "", os.path.abspath(text))
+        return Address("local", absolute(text), "file", "", absolute(text))
     scheme = scheme.lower()
     if not re.fullmatch(r"[a-z][a-z0-9+.-]*", scheme):
         # Also fsspec's chains ("simplecache::s3://..."): caching is ours, and a secret may stand anywhere in them.
@@ -152,12 +152,30 @@ def parse(place: str | os.PathLike[str], secret: str = "") -> Address:
     return Address(kind, url, scheme, _named(netloc, "bucket", url), _clean(path, url))
 
 
+def absolute(path: str | os.PathLike[str]) -> str:
+    """A path from the root on.
+
+    Raises:
+        StorageError: It is relative, and the working directory is gone.
+
+        >>> absolute("/data/./sets/")
+        '/data/sets'
+    """
+    try:
+        return os.path.abspath(os.fspath(path))
+    except FileNotFoundError as error:
+        raise StorageError(
+            f"the working directory is gone, which the relative path {os.fspath(path)!r} starts from",
+            hint="change to a directory that exists, such as `cd /`, or give an absolute path",
+        ) from error
+
+
 def _local(scheme: str, rest: str) -> Address:
     parts = urlsplit(f"file://{rest.partition('?')[0]}") if scheme == "file" else None
     if parts is None:
-        path = os.path.abspath(rest)
+        path = absolute(rest)
     elif parts.netloc in ("", "localhost"):
-        path = os.path.abspath(unquote(parts.path))
+        path = absolute(unquote(parts.path))
     else:
         shown = f"file://{parts.netloc.rpartition('@')[2]}{parts.path}"
         raise UsageError("a file:// URL names a folder of this machine", url=shown, hint="write file:///path")

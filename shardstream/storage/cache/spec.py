@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from shardstream.errors import UsageError
 from shardstream.sizes import parse_size
-from shardstream.storage.base.address import parse
+from shardstream.storage.base.address import absolute, parse
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,4 +83,4 @@ def _folder(value: object, name: str) -> str:
         text = text.removeprefix("file://")
     if "://" in text:
         raise UsageError(f"a cache must be a local folder, got {parse(text).url!r}", hint="pass a local path")
-    return os.path.abspath(os.path.expanduser(text))
+    return absolute(os.path.expanduser(text))

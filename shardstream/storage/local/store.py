@@ -21,6 +21,7 @@ from itertools import islice
 from pathlib import Path
 
 from shardstream.errors import NotFoundError, StorageError, UsageError
+from shardstream.storage.base.address import absolute
 from shardstream.storage.base.file_locks import try_lock
 from shardstream.storage.base.store import ObjectMeta, ObjectWriter, Store, past_the_end
 from shardstream.storage.local.links import refuse_planted_link
@@ -44,7 +45,7 @@ class LocalStore(Store):
     mapped = True
 
     def __init__(self, root: str | os.PathLike[str]) -> None:
-        self.root = Path(os.path.abspath(root))
+        self.root = Path(absolute(root))
         self.url = str(self.root)
         self._maps: OrderedDict[str, Mapped] = OrderedDict()
 
