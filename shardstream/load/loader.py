@@ -454,7 +454,7 @@ class Loader(ForFrameworks, DataLoader[Any]):
 def _refuse_arguments_of(dataset: Stream, arguments: Mapping[str, Any]) -> None:
     """Refuse what a dataset is made with; UsageError, which says where to give it."""
     for name, value in arguments.items():
-        if value is None:  # torch's default, which Lightning passes
+        if value is None and name in _ELSEWHERE:  # torch's default, which Lightning passes
             continue
         kinds = (type(dataset), ShardDataset)  # a mixture is made of datasets
         kind = next((one for one in kinds if name in inspect.signature(one).parameters), None)

@@ -115,7 +115,8 @@ class Workers(_MultiProcessingDataLoaderIter):
                 worker.kill()
             if isinstance(error, ConnectionError | EOFError) and self._start_method != "fork":
                 what = f"workers could not be started: {getattr(error, 'strerror', None) or error}"
-                raise WorkerError(what, hint=_NO_GUARD.format(self._start_method)) from error  # the other end has failed
+                # The other end has failed.
+                raise WorkerError(what, hint=_NO_GUARD.format(self._start_method)) from error
             raise
         self._processes = _Processes(self)
         # Of the cycle collector, torch's own __del__ gets queues that have been closed before it.

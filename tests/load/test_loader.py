@@ -214,7 +214,7 @@ def test_every_argument_of_a_dataset_is_refused_with_the_place_where_it_belongs(
     dataset = ss.Mixture({"a": (dataset, 1)}, batch_size=2) if kind is ss.Mixture else dataset
     for name in inspect.signature(kind).parameters.keys() - _LOADERS_OWN:
         with pytest.raises(ss.errors.UsageError, match=name) as caught:
-            ss.Loader(dataset, num_workers=0, **{name: None})
+            ss.Loader(dataset, num_workers=0, **{name: 1})
         assert name == "shuffle" or f"{kind.__name__}(..., {name}=" in str(caught.value.hint)
     if kind is ss.Mixture:  # what belongs to one of its datasets
         with pytest.raises(ss.errors.UsageError, match=r"ShardDataset\(\.\.\., fields="):
