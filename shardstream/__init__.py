@@ -24,6 +24,7 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 from shardstream import errors
+from shardstream.attributes import no_attribute
 
 if TYPE_CHECKING:
     from shardstream import augment, decode, testing
@@ -134,7 +135,7 @@ if not TYPE_CHECKING:  # type checkers find misspelt names themselves
             return import_module(f"shardstream.{name}")
         if name in _LAZY:
             return getattr(import_module(_LAZY[name]), name)
-        raise errors.no_attribute(__name__, name, __all__)
+        raise no_attribute(__name__, name, __all__)
 
 
 def __dir__() -> list[str]:

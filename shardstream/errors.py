@@ -22,6 +22,8 @@ Grouped by what the caller would do about it::
     │   │   └── VersionError  written by a newer version: upgrade
     │   ├── ChecksumError     bytes differ from what was written
     │   └── DecodeError       bytes are as written, but do not decode
+    │       ├── UnsupportedError   valid data of a kind that isn't read (also a FormatError)
+    │       └── PlaceholderError   a Git LFS pointer or a web page in place of the data (also a FormatError)
     ├── TransformError        a user's callable raised
     ├── WorkerError           a worker process died: look at memory, and at the sample named (also a RuntimeError)
     └── TooManySkipsError     on_error="skip" reached its limit
@@ -35,10 +37,10 @@ message string, which is how a DataLoader brings them from a worker to the paren
 from __future__ import annotations
 
 import difflib
-import errno
 from collections.abc import Iterable
 from typing import Any, ClassVar, TypeAlias
 
+from shardstream.system_errors import HINTS
 from shardstream.text import in_one_line, printable
 
 __all__ = [
@@ -56,6 +58,7 @@ __all__ = [
     "MissingKeyError",
     "NotFoundError",
     "Place",
+    "PlaceholderError",
     "RankError",
     "ShardStreamError",
     "SourceError",
@@ -63,6 +66,7 @@ __all__ = [
     "TooManyRejectsError",
     "TooManySkipsError",
     "TransformError",
+    "UnsupportedError",
     "UsageError",
     "VersionError",
     "WorkerError",
@@ -99,8 +103,7 @@ class ShardStreamError(Exception):
         self.what = printable(what)
         self.hint = None if hint is None else printable(hint)
         self.place: Place = {name: place[name] for name in _ORDER if place.get(name) is not None}  # type: ignore[misc]
-        unknown = set(place) - set(_ORDER)
-        if unknown:
+        if unknown := set(place) - set(_ORDER):
             raise TypeError(f"unknown parts of a place: {sorted(unknown)}")
         super().__init__(self.what)
 
@@ -129,13 +132,6 @@ def did_you_mean(name: str, names: Iterable[str]) -> str:
     """The beginning of a hint that proposes the nearest of ``names``; empty where none is near."""
     near = difflib.get_close_matches(name, list(names), n=1, cutoff=0.5)
     return f"did you mean {near[0]!r}? " if near else ""
-
-
-def no_attribute(module: str, name: str, names: Iterable[str]) -> AttributeError:
-    """The error for a name that a module does not have, with the nearest of its public ``names``."""
-    near = did_you_mean(name, names)
-    text = f"module {module!r} has no attribute {name!r}" + (f"; {near.rstrip()}" if near else "")
-    return AttributeError(text, name=name, obj=None)  # the traceback would propose a name once more, of all there are
 
 
 class UsageError(ShardStreamError, ValueError):
@@ -261,25 +257,7 @@ class StorageError(ShardStreamError, OSError):
             place: See `ShardStreamError`.
         """
         what = getattr(error, "strerror", None) or str(error)
-        return cls(what, hint=_REFUSED.get(getattr(error, "errno", 0)), **place)
-
-
-# What to do where the system refuses something.
-_REFUSED = {
-    errno.ENOSPC: "make room on that disk, and run it again",
-    errno.EDQUOT: "remove files of this account there, or have its quota raised, and run it again",
-    errno.EFBIG: "the file system or a limit (ulimit -f) allows no larger files: write smaller shards, or elsewhere",
-    errno.EROFS: "mount it for writing, or write elsewhere; a disk with errors becomes read-only (dmesg tells)",
-    errno.EMFILE: "raise the limit of open files (ulimit -n), or use fewer workers",
-    errno.ENFILE: "the machine has no more open files: end what holds them, or raise fs.file-max",
-    errno.EIO: "a disk or a network file system is at fault: dmesg tells; copy what can still be read",
-    errno.ESTALE: "the network file system was changed under its mount: mount it again",
-    errno.EACCES: "let this account do it: look at owner and rights of the file and of the folders above it",
-    errno.EPERM: "let this account do it: look at owner and rights, and whether the file may change (lsattr)",
-    errno.ENAMETOOLONG: "use a shorter name",
-    errno.ELOOP: "links lead back to themselves: look where they point",
-    errno.ETIMEDOUT: "the network file system does not answer: is its server up?",
-}
+        return cls(what, hint=HINTS.get(getattr(error, "errno", 0)), **place)
 
 
 class NotFoundError(StorageError):
@@ -448,6 +426,28 @@ class DecodeError(DataError):
     """
 
     code = "decode"
+
+
+class UnsupportedError(DecodeError, FormatError):
+    """Valid data of a kind that isn't read: an encoding, a layout, or a type.
+
+    Example:
+        >>> issubclass(ss.errors.UnsupportedError, ss.errors.DecodeError)
+        True
+    """
+
+    code = "unsupported"
+
+
+class PlaceholderError(DecodeError, FormatError):
+    """A Git LFS pointer or a web page is where the data should be.
+
+    Example:
+        >>> issubclass(ss.errors.PlaceholderError, ss.errors.DecodeError)
+        True
+    """
+
+    code = "placeholder"
 
 
 class TransformError(ShardStreamError):

@@ -30,6 +30,8 @@ CODES = {
     "VersionError": "version",
     "ChecksumError": "checksum",
     "DecodeError": "decode",
+    "UnsupportedError": "unsupported",
+    "PlaceholderError": "placeholder",
     "TransformError": "transform",
     "WorkerError": "worker",
     "TooManyRejectsError": "too-many-rejects",

@@ -21,6 +21,7 @@
 
 from typing import TYPE_CHECKING, Any
 
+from shardstream.attributes import no_attribute
 from shardstream.augment.blur import GaussianBlur
 from shardstream.augment.color import ColorJitter, RandomGrayscale
 from shardstream.augment.draws import Positions
@@ -31,7 +32,6 @@ from shardstream.augment.kornia import Kornia
 from shardstream.augment.operation import Operation
 from shardstream.augment.resize import resize_crops, resized
 from shardstream.augment.resized_crop import RandomResizedCrop
-from shardstream.errors import no_attribute
 
 __all__ = [
     "ColorJitter",

@@ -197,7 +197,7 @@ PAGES = {
     ),
     "data": ErrorPage(
         "Stored data are damaged or foreign; reading them again gives the same. The classes below it say more: see "
-        "`format`, `version`, `checksum` and `decode`.",
+        "`format`, `version`, `checksum`, `decode`, `unsupported` and `placeholder`.",
         "Catch it to handle all kinds of damage at once. `on_error='skip'` of `ss.ShardDataset` leaves out what is "
         "damaged, up to `max_skips=`. `shardstream verify URL` finds all of it.",
         "import pathlib\nimport shardstream as ss\n\n"
@@ -260,6 +260,28 @@ PAGES = {
         'ds = ss.ShardDataset("out/", fields={"raw": ss.decode.Image()})\n'
         "next(iter(ds))",
         "neither JPEG, PNG nor WebP, nor of another format that is read: begins with ... [..., field raw, offset 0]",
+    ),
+    "unsupported": ErrorPage(
+        "The data is valid, and of a kind that is not read: a 12-bit JPEG, a float TIFF, encrypted Parquet, big-endian "
+        "arrays, NPY files of Python objects, text in another encoding than UTF-8. Nothing is damaged.",
+        "The message names the kind, and the hint says how to convert it. For tables, leave the column out: "
+        '`--field NAME=COLUMN`, `fields=`. `pack` rejects such files with `"kind": "unsupported"` in '
+        "`rejects.jsonl`; `on_error='skip'` of `ss.ShardDataset` leaves such samples out. The error is also a "
+        "`DecodeError` and a `FormatError`.",
+        "import numpy as np\nimport shardstream as ss\n\n"
+        'np.save("labels.npy", np.arange(4, dtype=">i4"))\nss.Reader("labels.npy")',
+        "'labels' is big-endian, and values are read where they lie [url ..., offset 0]",
+    ),
+    "placeholder": ErrorPage(
+        "A file is in the place of the data: a Git LFS pointer, in a clone without `git lfs pull`; or a web page, if a "
+        "download gave a login, an error, or a preview.",
+        "Run `git lfs pull` in the repository. For a web page, download the file again and look at its first bytes "
+        "(`head -c 100 FILE`): the URL must give the file itself, on Hugging Face `/resolve/` in place of `/blob/`. "
+        '`pack` rejects such files with `"kind": "missing"` in `rejects.jsonl`.',
+        "import pathlib\nimport shardstream as ss\n\n"
+        'pointer = "version https://git-lfs.github.com/spec/v1\\noid sha256:4d7a2146\\nsize 12345\\n"\n'
+        'pathlib.Path("train.parquet").write_text(pointer)\nss.Reader("train.parquet")',
+        "a Git LFS pointer is here, not the data [url ...]",
     ),
     "transform": ErrorPage(
         "A function of yours, given to `map`, `fields=`, `transform=` or as a backend, raised an error. It is quoted, "

@@ -19,6 +19,7 @@
 
 from typing import TYPE_CHECKING, Any
 
+from shardstream.attributes import no_attribute
 from shardstream.decode.boxes import Boxes, PerBox, Points
 from shardstream.decode.calls import Call
 from shardstream.decode.compiling import compile_fields
@@ -32,7 +33,6 @@ from shardstream.decode.placement import Placement, SourceSize
 from shardstream.decode.plan import DecodePlan, Output
 from shardstream.decode.specs import Decoder, Slot, Text
 from shardstream.decode.usercall import UserCall, global_states_kept
-from shardstream.errors import no_attribute
 from shardstream.images.backends import Backend, Job
 
 __all__ = [

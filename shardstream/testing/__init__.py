@@ -28,7 +28,7 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from shardstream.errors import no_attribute
+from shardstream.attributes import no_attribute
 
 if TYPE_CHECKING:
     from shardstream.testing.backend import BackendConformance

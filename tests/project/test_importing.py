@@ -10,7 +10,7 @@ import pytest
 import shardstream as ss
 
 # By rooms: nothing of what reads or writes data is there before it is used.
-LIGHT = {"shardstream", "shardstream.errors", "shardstream.text"}
+LIGHT = {"shardstream", "shardstream.attributes", "shardstream.errors", "shardstream.system_errors", "shardstream.text"}
 HEAVY = {
     "torch",
     "numpy",
