@@ -104,7 +104,6 @@ _SUFFIXES = {
     **{name: (name.upper(), _DRAWING) for name in ("wmf", "emf")},
     **{name: (name.upper(), _DOCUMENT) for name in ("psd", "xcf", "fpx")},
 }
-_PAGES = (b"<!doctype html", b"<html", b"<head", b"<body")
 
 
 def format_of(data: Encoded) -> Format | None:
@@ -163,20 +162,12 @@ def refused(data: Encoded) -> str | None:
     """
     start = bytes(data[:64])
     text = start.removeprefix(b"\xef\xbb\xbf").lstrip()
-    if text.lower().startswith(_PAGES):
-        return "an HTML page, not a picture"
     if start[40:44] == b" EMF":
         return _never("EMF", _DRAWING)
     for magic, name, why in _REFUSED:
         if (text if magic[:1] == b"<" else start).startswith(magic):
             return _never(name, why)
     return None
-
-
-def not_read(data: Encoded) -> str:
-    """Why a file that is none of `FORMATS` is not a picture for us."""
-    known = "neither JPEG, PNG nor WebP, nor of another format that is read"
-    return refused(data) or f"{known}: begins with {bytes(data[:12]).hex(' ')}"
 
 
 def refused_suffix(suffix: str) -> str | None:

@@ -13,9 +13,10 @@ from typing import NamedTuple
 
 from shardstream.errors import DecodeError
 from shardstream.images.exif import PREAMBLE, XMP_PREAMBLE, orientation
-from shardstream.images.formats import Encoded, ImageKind, format_of, not_read
+from shardstream.images.formats import Encoded, ImageKind, format_of, refused
 from shardstream.images.opening import header
-from shardstream.storage.blocks.unsupported import UnsupportedError
+from shardstream.images.unsupported import unsupported
+from shardstream.placeholders import find_placeholder
 
 _SEGMENT = struct.Struct(">BBH")
 _FRAME = struct.Struct(">BHHB")
@@ -37,7 +38,7 @@ _PROGRESSIVE = frozenset((0xC2, 0xC6, 0xCA, 0xCE))
 # all of its pixels into the smaller buffer, and behind it.
 _SCALES = {**dict.fromkeys((0xC0, 0xC1, 0xC2, 0xC9, 0xCA), 8), 0xC3: 1}
 LOSSLESS = 3  # of `ImageInfo.sof`
-_APP1, _SCAN = 0xE1, 0xDA
+_APP1, _SCAN, _JPEG_LS = 0xE1, 0xDA, 0xF7
 _LONGEST_TEXT = 1 << 20  # bytes of a text in a PNG, inflated
 
 
@@ -80,7 +81,9 @@ def probe(data: Encoded) -> ImageInfo:
             enough; all others are looked at by Pillow.
 
     Raises:
-        DecodeError: Not a picture of a format that is read, or a damaged or truncated header; ``offset`` says where.
+        DecodeError: Not an image of a format that is read, or a damaged or truncated header; ``offset`` says where.
+            `UnsupportedError` for a valid image of a kind that isn't read, `PlaceholderError` for a Git LFS pointer or
+            a web page.
         MissingExtraError: It is neither JPEG, PNG nor WebP, and what reads it is not installed.
 
         >>> probe(png_bytes)
@@ -102,7 +105,7 @@ def _other(data: Encoded) -> ImageInfo:
     """The header of whatever Pillow alone reads."""
     found = format_of(data)
     if found is None:
-        raise _broken(not_read(data), 0)
+        raise not_read(data)
     width, height, channels, depth, orientation = header(data, found.kind)
     if not (width > 0 and height > 0):
         raise _broken(f"a {found.kind} file of {width} x {height} pixels", 0)
@@ -123,14 +126,24 @@ def jpeg_scan_offset(data: Encoded) -> int:
         at += 2 + length
 
 
+def find_refusal(data: Encoded) -> DecodeError | None:
+    """The error for a file that is a placeholder, or of a format that is refused by name; ``None`` for any other."""
+    known = find_placeholder(data, offset=0)
+    what = None if known is not None else refused(data)
+    if what is not None:
+        return unsupported(what, hint="convert the file to a PNG or a JPEG, or leave it out", offset=0)
+    return known
+
+
+def not_read(data: Encoded) -> DecodeError:
+    """The error for a file that is of none of the formats that are read."""
+    start = bytes(data[:12]).hex(" ")
+    what = f"neither JPEG, PNG nor WebP, nor of another format that is read: begins with {start}"
+    return find_refusal(data) or _broken(what, 0)
+
+
 def _broken(what: str, offset: int) -> DecodeError:
     return DecodeError(what, hint="the file is damaged or no image; replace it or leave it out", offset=offset)
-
-
-def unsupported(what: str, *, offset: int | None = None) -> UnsupportedError:
-    """The error for a valid image that is not read."""
-    hint = "convert the file to an 8-bit JPEG or a PNG, or leave it out"
-    return UnsupportedError(what, hint=hint, offset=offset)
 
 
 def _segment(data: Encoded, at: int) -> tuple[int, int, int]:
@@ -183,6 +196,8 @@ def _jpeg(data: Encoded) -> ImageInfo:
         if code in _FRAMES:
             plain = plain and info is None
             info = info or _frame(data, at, code, length)
+        elif code == _JPEG_LS and info is None:
+            raise unsupported("a JPEG-LS file, which is not read", offset=at)
         elif code == _APP1:
             block = bytes(data[at + 4 : at + 2 + length])
             if block.startswith(PREAMBLE):  # a block that one segment cannot hold goes on in the next one
@@ -227,6 +242,9 @@ def _png(data: Encoded) -> ImageInfo:
     if len(data) < _IHDR.size:
         raise _broken("PNG header is cut short", len(data))
     _, length, name, width, height, depth, colour, compression, filtering, interlace, checksum = _IHDR.unpack_from(data)
+    if name == b"CgBI":
+        hint = "convert it: pngcrush -revert-iphone-optimizations OLD NEW (or xcrun on a Mac)"
+        raise unsupported("a PNG of Apple's own kind (CgBI), which is not read", hint=hint, offset=8)
     if length != 13 or name != b"IHDR":
         raise _broken("PNG does not begin with IHDR", 8)
     if zlib.crc32(data[12:29]) != checksum:

@@ -20,6 +20,7 @@ from shardstream.errors import DecodeError, MissingExtraError
 from shardstream.extras import require
 from shardstream.images.exif import usable
 from shardstream.images.formats import BY_KIND, Encoded, ImageKind
+from shardstream.images.unsupported import find_unsupported
 
 if TYPE_CHECKING:
     from PIL.Image import Image
@@ -75,9 +76,10 @@ def opened(data: Encoded, kind: ImageKind) -> Iterator[Image]:
         with reader(io.BytesIO(data)) as image:
             yield image
     except pil.UnidentifiedImageError as error:  # whose text is the address of the buffer
-        raise damaged(kind, "its header is damaged") from error
+        raise find_unsupported(data, kind, "", header=True) or damaged(kind, "its header is damaged") from error
     except (*FAILURES, pil.DecompressionBombError) as error:
-        raise damaged(kind, error) from error
+        header = isinstance(error, KeyError)  # a compression that Pillow does not know
+        raise find_unsupported(data, kind, error, header=header) or damaged(kind, error) from error
 
 
 def header(data: Encoded, kind: ImageKind) -> Header:

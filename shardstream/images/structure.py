@@ -18,6 +18,17 @@ from numpy.typing import NDArray
 from shardstream.errors import DecodeError
 from shardstream.images.formats import Encoded, ImageKind
 from shardstream.images.header import ImageInfo, jpeg_scan_offset
+from shardstream.images.tiff import (
+    BITS,
+    COMPRESSION,
+    HEIGHT,
+    STRIP_SIZES,
+    STRIPS,
+    TILE_SIZES,
+    TILES,
+    WIDTH,
+    tiff_tags,
+)
 
 _JPEG_END = b"\xff\xd9"
 _PNG_CHUNK = struct.Struct(">I4s")
@@ -27,10 +38,6 @@ _RIFF_SIZE = struct.Struct("<4xI")
 _GIF_HEADER, _GIF_IMAGE = 13, 10
 _BMP_SMALL, _BMP_HEADER = 12, struct.Struct("<iiHHI")
 _BMP_AS_IT_IS = (0, 3, 6)  # values of its field for compression: rows of one size
-_TIFF_NUMBERS = {3: "u2", 4: "u4", 16: "u8"}
-_WIDTH, _HEIGHT, _BITS, _COMPRESSION = 256, 257, 258, 259
-_STRIPS, _STRIP_SIZES, _TILES, _TILE_SIZES = 273, 279, 324, 325
-_TIFF_TAGS = frozenset((_WIDTH, _HEIGHT, _BITS, _COMPRESSION, _STRIPS, _STRIP_SIZES, _TILES, _TILE_SIZES))
 _OLD_JPEG = 6  # whose sizes are often wrong
 _ISO_BOX = struct.Struct(">I4s")
 _ISO_BOXES = frozenset((b"ftyp", b"meta", b"mdat", b"moov"))
@@ -159,13 +166,13 @@ def _bmp(data: Encoded) -> str | None:
 
 def _tiff(data: Encoded) -> str | None:
     try:
-        tags = _tiff_tags(data)
+        tags = tiff_tags(data)
     except KeyError:  # numbers of another kind
         return None
     except (struct.error, ValueError, OverflowError):
         return "the TIFF file is truncated: its directory lies behind its end"
-    offsets = tags.get(_TILES, tags.get(_STRIPS))
-    sizes = tags.get(_TILE_SIZES, tags.get(_STRIP_SIZES))
+    offsets = tags.get(TILES, tags.get(STRIPS))
+    sizes = tags.get(TILE_SIZES, tags.get(STRIP_SIZES))
     if offsets is None or sizes is None or len(offsets) != len(sizes):
         return None
     ends = offsets + (sizes if _trusted(tags, sizes) else np.minimum(sizes, 1))
@@ -175,34 +182,12 @@ def _tiff(data: Encoded) -> str | None:
 
 def _trusted(tags: dict[int, NDArray[np.int64]], sizes: NDArray[np.int64]) -> bool:
     """Whether decoders need as many bytes as the sizes of strips say; they take others for raw pixels."""
-    compression = int(tags.get(_COMPRESSION, np.ones(1, np.int64))[0])
+    compression = int(tags.get(COMPRESSION, np.ones(1, np.int64))[0])
     if compression != 1:
         return compression != _OLD_JPEG
-    if not tags.keys() >= {_WIDTH, _HEIGHT, _BITS} or _TILES in tags:
+    if not tags.keys() >= {WIDTH, HEIGHT, BITS} or TILES in tags:
         return False
-    return int(sizes.sum()) == (int(tags[_WIDTH][0]) * int(tags[_BITS].sum()) + 7) // 8 * int(tags[_HEIGHT][0])
-
-
-def _tiff_tags(data: Encoded) -> dict[int, NDArray[np.int64]]:
-    """Numbers of the first directory that say where the pixels are, by tag."""
-    order = {b"II": "<", b"MM": ">"}[bytes(data[:2])]
-    big = struct.unpack_from(order + "H", data, 2)[0] == 43
-    offset, counts, room = ("Q", "Q", 8) if big else ("I", "H", 4)
-    entry = struct.Struct(order + "HH" + offset)
-    (at,) = struct.unpack_from(order + offset, data, room)
-    (count,) = struct.unpack_from(order + counts, data, at)
-    at += struct.calcsize(order + counts)
-    found = {}
-    for _ in range(count):
-        tag, kind, number = entry.unpack_from(data, at)
-        if tag in _TIFF_TAGS and number:
-            dtype = np.dtype(order + _TIFF_NUMBERS[kind])
-            place = at + entry.size
-            if number * dtype.itemsize > room:
-                (place,) = struct.unpack_from(order + offset, data, place)
-            found[tag] = np.frombuffer(data, dtype, number, place).astype(np.int64)
-        at += entry.size + room
-    return found
+    return int(sizes.sum()) == (int(tags[WIDTH][0]) * int(tags[BITS].sum()) + 7) // 8 * int(tags[HEIGHT][0])
 
 
 def _iso(data: Encoded) -> str | None:

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from shardstream.decode import RandomResizedCrop, SampleContext
-from shardstream.errors import DecodeError
+from shardstream.errors import DecodeError, UnsupportedError
 from shardstream.images.backends import Backend, BackendName, decode, decode_scaled, find, jpeg_scale
 from shardstream.images.geometry import Box, scaled_box
 from shardstream.images.header import probe
@@ -195,13 +195,13 @@ class BackendConformance:
         expect(DecodeError, "decoding a JPEG that is damaged and truncated", self.decode, both)
 
     def test_what_is_too_large_or_too_deep_is_an_error(self) -> None:
-        """Headers that promise 65,535 x 65,535 pixels, or 12 bits: DecodeError."""
+        """Headers that promise 65,535 x 65,535 pixels, or 12 bits: UnsupportedError."""
         frame = 5 + (data := save(photo(20, 20), "JPEG")).index(b"\xff\xc0")
         large = data[:frame] + b"\xff\xff\xff\xff" + data[frame + 4 :]
-        error = expect(DecodeError, "decoding a JPEG of too many pixels", self.decode, large)
+        error = expect(UnsupportedError, "decoding a JPEG of too many pixels", self.decode, large)
         check("65535 x 65535" in str(error), f"the error must say how many pixels the JPEG has, got {error}")
         deep = data[: frame - 1] + b"\x0c" + data[frame:]
-        expect(DecodeError, "decoding a JPEG of 12 bits", self.decode, deep)
+        expect(UnsupportedError, "decoding a JPEG of 12 bits", self.decode, deep)
 
     def test_pixels_that_are_not_to_be_reused_stay(self) -> None:
         """Only ``reuse=True`` allows memory that is used again."""

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
-from shardstream.errors import DecodeError, MissingExtraError
+from shardstream.errors import DecodeError, MissingExtraError, UnsupportedError
 from shardstream.images import backends
 from shardstream.images.backends import NAMES, BackendName
 from shardstream.images.damage import check_damage
@@ -24,7 +24,6 @@ from shardstream.images.header import ImageInfo, probe
 from shardstream.images.jpeg.transcode import make_addressable, restore
 from shardstream.images.region import ImageFile
 from shardstream.images.shrink import shrink
-from shardstream.storage.blocks.unsupported import UnsupportedError
 
 FRAMES = tuple(n for n in range(16) if n not in (4, 8, 12))
 """The n of the frame headers SOFn; DHT, JPG, and DAC are between them."""

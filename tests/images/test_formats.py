@@ -66,7 +66,7 @@ def test_every_backend_leaves_other_formats_to_pillow(backend: Any) -> None:
         (b"\1\0\0\0" + bytes(36) + b" EMF", "EMF files are never opened"),
         (b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1", "FPX or MIC files are never opened"),
         (b'\xef\xbb\xbf <?xml version="1.0"?><svg/>', "XML files are never opened"),
-        (b"\n<!DOCTYPE html><html>404", "an HTML page, not a picture"),
+        (b"\n<!DOCTYPE html><html>404", "a web page"),
         (b"plain text", "neither JPEG, PNG nor WebP, nor of another format that is read: begins with 70 6c"),
         (b"\0\0\0\x18ftypisom\0\0\0\0isommp42", "begins with 00 00 00 18 66 74 79 70"),
         (bytes(64), "begins with 00 00"),

@@ -10,9 +10,8 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from PIL import Image
 
-from shardstream.errors import DecodeError
+from shardstream.errors import DecodeError, UnsupportedError
 from shardstream.images.header import ImageInfo, jpeg_scan_offset, probe
-from shardstream.storage.blocks.unsupported import UnsupportedError
 
 
 def picture(mode: str, kind: str, size: tuple[int, int] = (37, 21), **options) -> bytes:

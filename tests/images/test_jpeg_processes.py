@@ -11,10 +11,9 @@ import numpy as np
 import pytest
 
 import shardstream as ss
-from shardstream.errors import DecodeError
+from shardstream.errors import DecodeError, UnsupportedError
 from shardstream.images import backends
 from shardstream.images.header import probe
-from shardstream.storage.blocks.unsupported import UnsupportedError
 from tests.images.jpeg_processes import every_process, lies, lossless, pixels_of, segment, with_frame
 
 ROOT = Path(__file__).parents[2]

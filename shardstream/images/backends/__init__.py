@@ -36,7 +36,7 @@ JPEG header of two frames, or stray    decoded at full size: DCT scales need a h
 bytes between its segments
 hierarchical JPEG, or other than 8     ``UnsupportedError``, before any library sees it
 bits a sample
-more than `MAX_PIXELS`                 ``DecodeError``, before anything is allocated
+more than `MAX_PIXELS`                 ``UnsupportedError``, before anything is allocated
 =====================================  ======================================================================
 """
 

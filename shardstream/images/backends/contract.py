@@ -9,8 +9,9 @@ from numpy.typing import NDArray
 
 from shardstream.errors import DecodeError
 from shardstream.images.formats import Encoded
-from shardstream.images.header import LOSSLESS, ImageInfo, unsupported
+from shardstream.images.header import LOSSLESS, ImageInfo
 from shardstream.images.opening import damaged
+from shardstream.images.unsupported import unsupported
 
 BackendName: TypeAlias = Literal["auto", "simplejpeg", "pillow", "opencv", "torchvision", "imageio", "accimage"]
 

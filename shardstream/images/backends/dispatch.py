@@ -14,6 +14,7 @@ from shardstream.errors import (
     MissingExtraError,
     ShardStreamError,
     TransformError,
+    UnsupportedError,
     UsageError,
     did_you_mean,
 )
@@ -32,8 +33,8 @@ from shardstream.images.backends.pillow import Pillow
 from shardstream.images.backends.simplejpeg import SimpleJpeg
 from shardstream.images.formats import Encoded
 from shardstream.images.geometry import Size, covering_scale, scaled_size
-from shardstream.images.header import ImageInfo, probe, unsupported
-from shardstream.storage.blocks.unsupported import UnsupportedError
+from shardstream.images.header import ImageInfo, probe
+from shardstream.images.unsupported import unsupported
 
 MAX_PIXELS = 178_956_970
 """Images with more pixels are refused, at the size where Pillow refuses them too."""
@@ -318,16 +319,16 @@ def check_pixels(info: ImageInfo) -> None:
         DecodeError: More than `MAX_PIXELS`.
     """
     if info.width * info.height > MAX_PIXELS:
-        raise DecodeError(
+        raise UnsupportedError(
             f"an image of {info.width} x {info.height} pixels, more than {MAX_PIXELS}",
-            hint="resize it before packing; sizes like this are mostly damage or decompression bombs",
+            hint="resize it before packing; images this large are mostly decompression bombs",
         )
 
 
 def _grey(pixels: NDArray[np.uint8]) -> NDArray[np.uint8]:
     first = pixels[..., 0]
     if (pixels[..., 1] != first).any() or (pixels[..., 2] != first).any():
-        raise DecodeError(
+        raise UnsupportedError(
             "a coloured image where a label map is needed",
             hint="store labels as a palette or grey PNG, or turn colours into labels with a callable",
         )

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from shardstream.errors import DecodeError
+from shardstream.errors import UnsupportedError
 from shardstream.images.backends.contract import Job, NamedBackend
 from shardstream.images.formats import BY_KIND, Encoded, ImageKind
 from shardstream.images.header import ImageInfo
@@ -65,7 +65,7 @@ def decode_frames(data: Encoded, info: ImageInfo, most: int) -> NDArray[np.uint8
         # The further pictures of a camera's JPEG are previews, which no other tool takes for frames.
         count = 1 if info.kind == "jpg" else int(getattr(image, "n_frames", 1))
         if count * info.width * info.height > most:
-            raise DecodeError(
+            raise UnsupportedError(
                 f"{count} frames of {info.width} x {info.height} pixels, more than {most} pixels together",
                 hint="leave frames='all' out, which decodes the first one, or store fewer frames a file",
             )
@@ -76,7 +76,7 @@ def decode_frames(data: Encoded, info: ImageInfo, most: int) -> NDArray[np.uint8
             frame = _rgb(image) if {*image.size} == {info.width, info.height} else None
             if frame is None or frame.shape != frames.shape[1:]:
                 width, height = image.size
-                raise DecodeError(
+                raise UnsupportedError(
                     f"frame {number} has {width} x {height} pixels, not {info.width} x {info.height}",
                     hint="leave frames='all' out, or store pages of different sizes as pictures of their own",
                 )
@@ -126,7 +126,9 @@ def _deep(image: Image) -> NDArray[np.uint16]:
     if image.mode in ("I", "F"):
         values = np.asarray(image)
         if image.mode == "F" or values.min() < 0 or values.max() > 0xFFFF:
-            raise DecodeError("its values do not fit 16 bits", hint="store them as an array: the field type 'array'")
+            raise UnsupportedError(
+                "its values do not fit 16 bits", hint="store them as an array: the field type 'array'"
+            )
         return values.astype(np.uint16)[..., None]
     pixels = np.asarray(image.convert("L"))[..., None] if image.mode in ("1", "L", "LA") else _rgb(image)
     return pixels * np.uint16(257)  # 255 becomes 65535
@@ -144,7 +146,7 @@ def _numbers(image: Image) -> NDArray[Any]:
     if image.mode == "I":
         return np.array(image)
     if image.mode == "F":
-        raise DecodeError("its values are fractions, where a label map is needed", hint="store integers")
+        raise UnsupportedError("its values are fractions, where a label map is needed", hint="store integers")
     if image.mode == "1":
         return np.asarray(image).astype(np.uint8)
     if image.mode in ("L", "P"):

@@ -14,9 +14,10 @@ from shardstream.extras import require
 from shardstream.images.backends.contract import Job, NamedBackend, undecodable
 from shardstream.images.formats import Encoded
 from shardstream.images.geometry import scaled_size
-from shardstream.images.header import LOSSLESS, ImageInfo, unsupported
+from shardstream.images.header import LOSSLESS, ImageInfo
 from shardstream.images.resize import scratch
 from shardstream.images.structure import lacks_end
+from shardstream.images.unsupported import unsupported
 
 # What libjpeg warns of where no pixel is lost, as of stray bytes before a segment of the header. All else is damage:
 # its other warnings, and its errors about a marker in the middle of a scan, behind which it has filled up the rest.
