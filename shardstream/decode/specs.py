@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from shardstream.decode.context import SampleContext
 from shardstream.decode.usercall import UserCall
+from shardstream.encodings import read_text
 from shardstream.errors import DecodeError, FieldError, UsageError
 from shardstream.images.backends import Backend, BackendName
 from shardstream.shards.fields import VALUES, FieldType, ValuesType
@@ -219,8 +220,8 @@ def _text(value: Any) -> str:
     if isinstance(value, str):
         return value
     try:
-        return str(value, "utf-8")
-    except (TypeError, UnicodeDecodeError) as error:
+        return read_text(value)
+    except TypeError as error:
         raise DecodeError(f"no text: {error}", hint="store text as UTF-8") from error
 
 

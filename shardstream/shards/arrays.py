@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from shardstream.errors import FieldError
+from shardstream.errors import FieldError, UnsupportedError
 
 NPY_MAGIC = b"\x93NUMPY"
 _MAX_NPY_HEADER = 4096  # a plain dtype and 64 dimensions need a third of it
@@ -27,6 +27,8 @@ NPY_HEAD = 12 + _MAX_NPY_HEADER
 """Bytes of an NPY file that are sure to hold its head."""
 # bool, integers, floats, complex numbers, bytes, text, times. No objects, no void, nothing of a platform's own size.
 _DESCR = re.compile(r"[<>|](b1|[iu][1248]|f[248]|c8|c16|[SU][1-9][0-9]{0,8}|[mM]8(\[[0-9]{0,6}[A-Za-z]{1,2}\])?)")
+_OBJECTS = re.compile(r"[|<>=]?O[0-9]*")
+_PLAIN = "write it as an array of plain numbers: numpy.save(path, array.astype('float32')), for example"
 # torch dtypes by their safetensors names.
 _DTYPES = {
     "BOOL": "bool",
@@ -89,7 +91,8 @@ def npy_head(data: memoryview) -> NpyHead:
     """The head of an NPY file, of its first bytes; `NPY_HEAD` of them are enough.
 
     Raises:
-        ValueError: It is not an NPY file, or one of elements that are not plain.
+        ValueError, TypeError: It is not an NPY file.
+        UnsupportedError: Its elements are not plain.
     """
     if bytes(data[:6]) != NPY_MAGIC or len(data) < 12:
         raise ValueError("not an NPY file")
@@ -105,7 +108,8 @@ def npy_array(data: memoryview) -> NDArray[Any]:
     """The array of an NPY file: an own copy, in the machine's byte order and C order.
 
     Raises:
-        ValueError: It is not an NPY file, or one of another size, or of elements that are not plain.
+        ValueError, TypeError: It is not an NPY file, or one of another size.
+        UnsupportedError: Its elements are not plain.
     """
     dtype, shape, fortran, start = npy_head(data)
     body = data[start:]
@@ -141,8 +145,14 @@ def _npy_head(text: bytes) -> tuple[np.dtype[Any], tuple[int, ...], bool]:
         descr, shape, fortran = head["descr"], head["shape"], head["fortran_order"]
     except (SyntaxError, TypeError, KeyError, MemoryError, RecursionError) as error:
         raise ValueError(f"a malformed NPY header ({error})") from error
-    if not isinstance(descr, str) or not _DESCR.fullmatch(descr):
-        raise ValueError(f"an NPY file of {descr!r}")
+    if isinstance(descr, list):
+        raise UnsupportedError("an NPY file of structures, which are not read", hint=_PLAIN)
+    if isinstance(descr, str) and _OBJECTS.fullmatch(descr):
+        raise UnsupportedError("an NPY file of Python objects, which are never unpickled", hint=_PLAIN)
+    if not isinstance(descr, str):
+        raise TypeError(f"an NPY file of {descr!r}")
+    if not _DESCR.fullmatch(descr):
+        raise UnsupportedError(f"an NPY file of elements {descr!r}, which are not read", hint=_PLAIN)
     if type(shape) is not tuple or not all(type(n) is int and n >= 0 for n in shape) or type(fortran) is not bool:
         raise ValueError(f"an NPY file of shape {shape!r}")
     try:
@@ -207,7 +217,8 @@ def bytes_tensor(data: memoryview) -> Any:
     """The tensor of a safetensors file that holds one, whatever its name: an own copy.
 
     Raises:
-        ValueError: It is not such a file, or its size contradicts its shape.
+        ValueError, TypeError: It is not such a file, or its size contradicts its shape.
+        UnsupportedError: Its dtype is not one of torch's.
     """
     import torch
 
@@ -234,8 +245,10 @@ def _tensor_head(text: str) -> tuple[str, list[int], int, int]:
         name, shape, (start, end) = entry["dtype"], entry["shape"], entry["data_offsets"]
     except (KeyError, TypeError, AttributeError, RecursionError) as error:
         raise ValueError(f"a malformed safetensors header ({error!r})") from error
-    if not isinstance(name, str) or name not in _DTYPES:
-        raise ValueError(f"a tensor of {name!r}")
+    if not isinstance(name, str):
+        raise TypeError(f"a tensor of {name!r}")
+    if name not in _DTYPES:
+        raise UnsupportedError(f"a tensor of {name!r}, which is not read", hint="store it with a dtype that torch has")
     plain = isinstance(shape, list) and len(shape) <= 64 and all(type(n) is int and n >= 0 for n in shape)
     if not plain or math.prod(max(n, 1) for n in shape) >= _MAX_EXTENT:
         raise ValueError(f"a tensor of shape {shape!r}")

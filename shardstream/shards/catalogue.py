@@ -26,6 +26,7 @@ import xxhash
 from numpy.typing import NDArray
 
 from shardstream.errors import FormatError
+from shardstream.faults import FAULT_KINDS
 from shardstream.shards.fields import FieldType, check_field_name, meant_type
 from shardstream.shards.foreign.contract import ForeignFormat
 from shardstream.shards.foreign.formats.registry import format_named
@@ -337,9 +338,10 @@ def _losses(entry: Any) -> tuple[Loss, ...]:
         return (Loss(entry),)
     losses = tuple(Loss(*one) for one in entry)
     if not losses or not all(
-        (one.samples is None or type(one.samples) is int) and type(one.line) is int for one in losses
+        (one.samples is None or type(one.samples) is int) and type(one.line) is int and one.kind in FAULT_KINDS
+        for one in losses
     ):
-        raise TypeError("a loss is a text, a number of samples or null, and a line")
+        raise TypeError("a loss is a text, a number of samples or null, a line, and a kind of fault")
     return losses
 
 

@@ -35,7 +35,9 @@ import msgpack
 import numpy as np
 from numpy.typing import NDArray
 
-from shardstream.errors import DecodeError, FieldError
+from shardstream.encodings import read_text
+from shardstream.errors import DecodeError, FieldError, UnsupportedError
+from shardstream.placeholders import find_placeholder
 from shardstream.shards.arrays import (
     bytes_tensor,
     is_tensor,
@@ -221,7 +223,7 @@ class TextType(PayloadType):
         return value.encode()
 
     def unpack(self, data: memoryview) -> str:
-        return str(data, "utf-8")
+        return read_text(data)
 
 
 class JsonType(PayloadType):
@@ -243,7 +245,7 @@ class MsgpackType(PayloadType):
 
     def pack(self, value: Any) -> bytes:
         packed: bytes = msgpack.packb(value, use_bin_type=True)
-        _check(self, memoryview(packed))  # the packer writes extension types, which nobody may read
+        self.decode(memoryview(packed))  # the packer writes extension types, which nobody may read
         return packed
 
     def unpack(self, data: memoryview) -> Any:
@@ -319,15 +321,8 @@ _PAYLOADS: dict[str, type[PayloadType]] = {
 PAYLOAD_TYPES = tuple(_PAYLOADS)
 
 
-def _check(kind: PayloadType, data: memoryview) -> None:
-    try:
-        kind.decode(data)
-    except DecodeError as error:
-        raise ValueError(error.what) from error
-
-
 def _no_extension(code: int, _data: bytes) -> None:
-    raise ValueError(f"msgpack extension type {code} is not allowed")
+    raise UnsupportedError(f"msgpack extension type {code} is not read", hint="write plain values")
 
 
 @lru_cache(maxsize=256)
@@ -473,9 +468,11 @@ def to_bytes(kind: FieldType, value: object) -> bytes | memoryview:
         if not isinstance(value, bytes | bytearray | memoryview):
             return kind.pack(value)
         if kind.checked:
-            _check(kind, data := memoryview(value).cast("B"))
+            kind.decode(data := memoryview(value).cast("B"))
             return data
         return value if type(value) is bytes else memoryview(value).cast("B")
+    except DecodeError as error:
+        raise FieldError(error.what, hint="declare the field's type") from error
     except (TypeError, ValueError, OverflowError, RecursionError) as error:
         raise FieldError(
             f"a {type(value).__name__} that is not valid {kind.name}: {error}", hint="declare the field's type"
@@ -494,7 +491,7 @@ def from_bytes(kind: FieldType, data: memoryview) -> Any:
     try:
         return kind.unpack(data)
     except (ValueError, TypeError, msgpack.UnpackException, RecursionError, MemoryError) as error:
-        raise DecodeError(
+        raise find_placeholder(data) or DecodeError(
             f"stored bytes are not valid {kind.name}: {error or 'they do not fit into memory'}",
             hint="the sample was written wrongly; pack it again",
         ) from error

@@ -20,7 +20,7 @@ from shardstream.dataset.foreign.scan import Piece
 from shardstream.errors import StorageError
 from shardstream.shards.foreign.rows import Loss, Remark
 
-_MAGIC = b"SSJRNL4\n"  # another one when `Piece`, `ObjectState` or what scans find are others
+_MAGIC = b"SSJRNL5\n"  # another one when `Piece`, `ObjectState` or what scans find are others
 _NAMED = {"lost": Loss, "remarks": Remark}  # what msgpack gives as plain lists
 _HEAD = struct.Struct("<QQ")
 

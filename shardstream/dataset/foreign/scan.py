@@ -11,13 +11,22 @@ import numpy as np
 import xxhash
 from numpy.typing import NDArray
 
-from shardstream.errors import ChangedError, FormatError, MissingExtraError, UsageError
+from shardstream.errors import (
+    ChangedError,
+    FormatError,
+    MissingExtraError,
+    PlaceholderError,
+    UnsupportedError,
+    UsageError,
+)
+from shardstream.faults import fault_kind
+from shardstream.placeholders import PLACEHOLDER_START, find_placeholder
 from shardstream.shards.catalogue import Reading
 from shardstream.shards.fields import check_field_name
 from shardstream.shards.foreign.choosing import choose
 from shardstream.shards.foreign.contract import ForeignObject, shown
 from shardstream.shards.foreign.framing import FRAMING
-from shardstream.shards.foreign.object_bytes import FETCH_AGAIN, ObjectBytes
+from shardstream.shards.foreign.object_bytes import ObjectBytes
 from shardstream.shards.foreign.rows import Loss, Remark, ScannedRows
 from shardstream.shards.index import Column, Keys, ShardIndex, check_key
 from shardstream.shards.layout import checksums, pack_index
@@ -93,7 +102,7 @@ def scan_object(
 
     def rest(damage: FormatError, samples: int | None = None) -> Loss:
         announced = _announced(store, one, reading) if samples is None else None
-        return Loss(_told(damage), samples if announced is None else max(announced - count, 0))
+        return Loss(_told(damage), samples if announced is None else max(announced - count, 0), 0, fault_kind(damage))
 
     try:
         inflated, data, found = shown(reading.format, store, one, reached)
@@ -106,20 +115,37 @@ def scan_object(
             # A last line that ends too early is a consequence, too.
             lost = tuple(one for one in rows.broken if cut is None or one.samples is not None)
             lost = lost if rows.damage is None else (*lost, rest(rows.damage, rows.lost))
+            if lost and not count:
+                _refuse_placeholder(store, one, reading)
             if rows.keys or lost or rows.remarks:
                 yield replace(_piece(inflated, one, data, rows, reading), blocks=packed, lost=lost)
                 packed = None if rows.keys else packed  # once is enough: those of parts of gzip files are large
         if cut is not None:
             yield Piece(0, {}, b"", 0, (rest(cut),))
     except FormatError as error:
-        if error.hint != FETCH_AGAIN:
+        placeholder = error if isinstance(error, PlaceholderError) else _placeholder(store, one, reading)
+        if isinstance(error, UnsupportedError) and placeholder is None:
             raise
-        yield Piece(0, {}, b"", 0, (rest(error),))
+        yield Piece(0, {}, b"", 0, (rest(placeholder or error),))
     now = store.meta(one.path)
     if (now.size, now.version) != (meta.size, meta.version):
         raise ChangedError(
             "the object was replaced while it was being indexed", url=store.locate(one.path), hint="index it again"
         )
+
+
+def _placeholder(store: Store, one: ForeignObject, reading: Reading) -> PlaceholderError | None:
+    """The error for an object that is a placeholder, which no format understands."""
+    if reading.format.loose:  # an object may stand for many files then
+        return None
+    start = store.get(one.path, 0, min(PLACEHOLDER_START, one.size))
+    return find_placeholder(start, url=store.locate(one.path), offset=0)
+
+
+def _refuse_placeholder(store: Store, one: ForeignObject, reading: Reading) -> None:
+    placeholder = _placeholder(store, one, reading)
+    if placeholder is not None:
+        raise placeholder
 
 
 def _announced(store: Store, one: ForeignObject, reading: Reading) -> int | None:
@@ -163,7 +189,7 @@ def _checked_classes(classes: tuple[str, ...] | None, url: str) -> tuple[str, ..
             name.encode()
         except UnicodeEncodeError as error:
             what = f"a class is called {name!r}, which is not text that can be written as UTF-8"
-            raise FormatError(what, url=url, hint="name the class otherwise") from error
+            raise UnsupportedError(what, url=url, hint="name the class otherwise") from error
     return classes
 
 
@@ -188,7 +214,9 @@ def _checked(key: str, row: int, url: str) -> bytes:
     try:
         return check_key(key).encode()
     except UsageError as error:
-        raise FormatError(f"{error.what}: {key!r}", url=url, sample=row, hint="name the samples otherwise") from error
+        raise UnsupportedError(
+            f"{error.what}: {key!r}", url=url, sample=row, hint="name the samples otherwise"
+        ) from error
 
 
 def _covered(column: Column, samples: int) -> int:

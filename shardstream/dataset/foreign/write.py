@@ -13,11 +13,12 @@ from shardstream.dataset.foreign.journal import ObjectState
 from shardstream.dataset.foreign.kept import FoundCatalogue, KeptCatalogue
 from shardstream.dataset.foreign.plan import Making, Plan
 from shardstream.dataset.foreign.scan import EMPTY, Piece
-from shardstream.errors import FieldError, FormatError
+from shardstream.errors import FieldError, FormatError, PlaceholderError, UnsupportedError
+from shardstream.placeholders import PLACEHOLDER_START, find_placeholder
 from shardstream.shards.catalogue import Catalogue, Reading
 from shardstream.shards.fields import IMAGE, FieldType
 from shardstream.shards.foreign.framing import is_form
-from shardstream.shards.foreign.rows import Remark, told_losses
+from shardstream.shards.foreign.rows import Loss, Remark, told_losses
 from shardstream.shards.layout import pack_index, parse_index
 from shardstream.shards.object_table import ObjectTable
 from shardstream.sizes import plural
@@ -87,7 +88,8 @@ def write_catalogue(
     if not catalogue.samples:
         look = "name a place that holds some, or another format with source_format=; hidden files hold none"
         losses = (f"{name}: {told_losses(lost)}" for name, lost in making.lost.items())
-        raise FormatError(
+        kind = FormatError if making.lost else UnsupportedError
+        raise kind(
             f"{plan.reading.format.title}: there is no sample in any object",
             url=plan.store.url,
             hint=next(iter((*catalogue.warnings, *losses)), look),
@@ -132,18 +134,28 @@ def _whole(plan: Plan, number: int, pieces_of: PiecesOf, making: Making) -> Iter
         if piece.lost:
             if making.damaged == "error":
                 lost = [one for some in (piece, *pieces) for one in some.lost]
-                single = all(one.line for one in lost)
-                raise FormatError(
-                    f"an object is damaged: {told_losses(lost)}",
-                    url=plan.store.locate(path),
-                    hint=f"{'correct' if single else 'fetch or write'} it{'' if single else ' again'}; "
-                    f"`{plan.command} --damaged reject` leaves out what is lost",
-                )
+                raise _refused(plan, path, lost)
             making.lost[path] = (*making.lost.get(path, ()), *piece.lost)
         remarks += piece.remarks
         yield replace(piece, fields=dict(piece.fields))
     if remarks:
         making.remarks[path] = tuple(remarks)
+
+
+def _refused(plan: Plan, path: str, lost: Sequence[Loss]) -> FormatError:
+    """The error for an object of which something is lost."""
+    url, leave_out = plan.store.locate(path), f"`{plan.command} --damaged reject` leaves out what is lost"
+    kinds = {one.kind for one in lost}
+    if "missing" in kinds:
+        start = plan.store.get(path, 0, min(PLACEHOLDER_START, plan.store.size(path)))
+        placeholder = find_placeholder(start)
+        if placeholder is not None:
+            return PlaceholderError(placeholder.what, url=url, hint=f"{placeholder.hint}; {leave_out}")
+    if kinds == {"unsupported"}:
+        return UnsupportedError(told_losses(lost), url=url, hint=leave_out)
+    single = all(one.line for one in lost)
+    again = f"{'correct' if single else 'fetch or write'} it{'' if single else ' again'}"
+    return FormatError(f"an object is damaged: {told_losses(lost)}", url=url, hint=f"{again}; {leave_out}")
 
 
 def _united(plan: Plan, pieces: Iterable[Piece], making: Making) -> dict[str, FieldType]:

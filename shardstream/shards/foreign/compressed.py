@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from shardstream.errors import FormatError
+from shardstream.errors import UnsupportedError
 from shardstream.shards.foreign import decompression
 from shardstream.shards.foreign.found_blocks import FoundBlocks, one_block
 from shardstream.shards.foreign.gzip_parts import gzip_blocks
@@ -63,7 +63,7 @@ def compressed_blocks(data: ObjectBytes, kind: str) -> FoundBlocks | None:
     return one_block(data, _CODECS[how])
 
 
-def not_read(url: str, kind: str, how: str) -> FormatError:
+def not_read(url: str, kind: str, how: str) -> UnsupportedError:
     """The error for an object that is compressed in a way that is not read."""
     what = f"the {kind} is compressed with {how}, and is not read in place"
-    return FormatError(what, url=url, hint="decompress it first, or pack it")
+    return UnsupportedError(what, url=url, hint="decompress it first, or pack it")

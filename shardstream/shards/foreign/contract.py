@@ -215,7 +215,8 @@ class ForeignFormat(ABC):
             options: Of those that `options` names.
 
         Raises:
-            FormatError: It is of this format, in a kind that cannot be read: says which, and what to do.
+            FormatError: It is of this format, and cannot be taken as it is: says why, and what to do.
+            UnsupportedError: It is of this format, in a kind that is not read: says which.
             UsageError: An option cannot work.
             StorageError: It cannot be read.
         """
@@ -230,7 +231,8 @@ class ForeignFormat(ABC):
             about: Of its `ForeignObject`.
 
         Raises:
-            FormatError: It is damaged, or compressed in a way that cannot be read in place.
+            FormatError: It is damaged.
+            UnsupportedError: It is compressed in a way that is not read in place.
             MissingExtraError: A package is not installed that it takes.
             StorageError: It cannot be read.
         """
@@ -281,9 +283,10 @@ class ForeignFormat(ABC):
             about: Of its `ForeignObject`.
 
         Raises:
-            FormatError: It is damaged so that nothing of it can be trusted, or of a kind that cannot be read; says
-                which, with the offset. Where samples before the damage are whole, they are given, and the last
-                `ScannedRows.damage` says what is lost. Where those behind it are, too, it is `ScannedRows.broken`.
+            UnsupportedError: It is valid, of a kind that is not read; says which. This ends the scan of all objects.
+            FormatError: It is damaged so that nothing of it can be trusted; says how, and where. Where samples before
+                the damage are whole, they are given, and the last `ScannedRows.damage` says what is lost. Where those
+                behind it are, too, it is `ScannedRows.broken`.
             StorageError: It cannot be read.
         """
 

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 import xxhash
 
-from shardstream.errors import DecodeError, FormatError
+from shardstream.errors import DecodeError, FormatError, UnsupportedError
 from shardstream.shards.foreign.object_bytes import ObjectBytes
 from shardstream.sizes import size as sized
 from shardstream.storage.blocks import BlockList, ObjectBlocks
@@ -79,7 +79,7 @@ def _block(data: ObjectBytes, codec: str, inflated: memoryview) -> FoundBlocks:
     return FoundBlocks(out.of(data.size), inflated)
 
 
-def too_large(data: ObjectBytes, codec: str, most: int, *, hint: str = PACK) -> FormatError:
+def too_large(data: ObjectBytes, codec: str, most: int, *, hint: str = PACK) -> UnsupportedError:
     """The error for an object that is compressed as a whole, and inflates to more than is read."""
     what = f"it is compressed with {codec} as a whole, and larger than {sized(most)} when it is inflated"
-    return FormatError(what, url=data.url, hint=hint)
+    return UnsupportedError(what, url=data.url, hint=hint)

@@ -10,7 +10,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from shardstream.errors import ChecksumError, DecodeError, FormatError, StorageError
+from shardstream.errors import ChecksumError, DecodeError, FormatError, StorageError, UnsupportedError
+from shardstream.placeholders import PLACEHOLDER_START, find_placeholder
 from shardstream.storage import Store
 
 FETCH_AGAIN = "fetch or write the file again"
@@ -70,6 +71,8 @@ class ObjectBytes:
     def _read(self, offset: int, length: int) -> memoryview:
         try:
             return self._store.get(self.path, offset, length)
+        except UnsupportedError:
+            raise
         except (ChecksumError, DecodeError) as error:  # a block of a compressed object
             raise FormatError(error.what, hint=FETCH_AGAIN, **error.place) from error
 
@@ -113,6 +116,16 @@ class ObjectBytes:
             raise self.damaged(f"{count} numbers cannot be in an object of {self.size} bytes", offset)
         return np.frombuffer(self.get(offset, count * kind.itemsize), kind, count)
 
+    def refuse_placeholder(self) -> None:
+        """Refuse a placeholder, for formats without a mark of their own, in which any bytes are values.
+
+        Raises:
+            PlaceholderError: It is one.
+        """
+        start = self.copy(0, min(PLACEHOLDER_START, self.size))
+        if (placeholder := find_placeholder(start, url=self.url, offset=0)) is not None:
+            raise placeholder
+
     def first(self, size: int) -> ObjectBytes:
         """The first bytes of it as an object of that size: of one that shows more behind what is stored."""
         return self if size == self.size else ObjectBytes(self._store, self.path, size, window=self._window)
@@ -124,3 +137,7 @@ class ObjectBytes:
     def damaged(self, what: str, offset: int, *, hint: str = FETCH_AGAIN) -> FormatError:
         """The error for what is wrong at a byte of this object."""
         return FormatError(what, url=self.url, offset=offset, hint=hint)
+
+    def unsupported(self, what: str, offset: int, *, hint: str) -> UnsupportedError:
+        """The error for what is valid at a byte of this object, and is not read."""
+        return UnsupportedError(what, url=self.url, offset=offset, hint=hint)

@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from shardstream.errors import FormatError
+from shardstream.faults import FaultKind
 from shardstream.shards.fields import IMAGE, FieldType, type_of_extension
 from shardstream.shards.foreign.object_bytes import ObjectBytes
 from shardstream.shards.index import Column, bitmap_of
@@ -35,11 +36,13 @@ class Loss(NamedTuple):
         what: The reason, with the byte where it is.
         samples: Number of samples lost; ``None`` if it cannot be known.
         line: Line of the object, from 1, if this is a single line of text; else 0.
+        kind: What is at fault.
     """
 
     what: str
     samples: int | None = None
     line: int = 0
+    kind: FaultKind = "damaged"
 
     @property
     def told(self) -> str:

@@ -68,7 +68,7 @@ def _inflated(data: ObjectBytes, frame: _Frame) -> memoryview:
 
 def _too_large(data: ObjectBytes, offset: int) -> Exception:
     what = f"a zstd frame is larger than {sized(LARGEST_WHOLE)} when it is inflated, and can only be read as a whole"
-    return data.damaged(what, offset, hint=PACK)
+    return data.unsupported(what, offset, hint=PACK)
 
 
 def _frames(data: ObjectBytes) -> Iterator[_Frame]:
@@ -93,7 +93,7 @@ def _frame(data: ObjectBytes, begin: int) -> _Frame:
     at = begin + 5 + (1 - single)
     dictionary, content = _DICTIONARY[flags & 3], _CONTENT[flags >> 6] or single
     if flags & 8 or (dictionary and _number(data, at, dictionary)):
-        raise data.damaged("a frame needs a dictionary, or what is not known yet", begin, hint=PACK)
+        raise data.unsupported("a frame needs a dictionary, or what is not known yet", begin, hint=PACK)
     at += dictionary
     size = _number(data, at, content) + (256 if content == 2 else 0) if content else None
     at += content

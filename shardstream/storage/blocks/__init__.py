@@ -10,7 +10,7 @@
 ``parquet/``     the same of pages of Parquet files
 ``hdf5_chunks``  the same of chunks of HDF5
 ``lzf``          the same of LZF, compiled
-``unsupported``  the error for valid data that no codec reads
+``json_values``  values as JSON, for codecs that write it
 ===============  ===================================================================
 """
 

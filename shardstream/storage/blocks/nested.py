@@ -19,8 +19,8 @@ import msgpack
 import numpy as np
 from numpy.typing import NDArray
 
-from shardstream.errors import DecodeError
-from shardstream.storage.blocks.unsupported import json_bytes
+from shardstream.errors import DecodeError, UnsupportedError
+from shardstream.storage.blocks.json_values import json_bytes
 
 MARK = b"\xff\xff\xff\xff\0\0\0\0"
 """What a block begins with: the end of an Arrow stream."""
@@ -104,7 +104,11 @@ def convert(data: memoryview, setting: bytes, inflate: Inflate) -> bytes:
     except DecodeError:
         raise
     except MemoryError as error:
-        raise DecodeError("the values of a nested column do not fit into memory", hint=_HINT) from error
+        hint = "use fewer workers, or pack the data set"
+        raise DecodeError("the values of a nested column do not fit into memory", hint=hint) from error
+    except UnicodeDecodeError as error:
+        hint = "write text in UTF-8, or leave the column out: --field NAME=COLUMN (fields=) chooses others"
+        raise UnsupportedError(f"a text within lists, structs, or maps is not UTF-8: {error}", hint=hint) from error
     except (ValueError, TypeError, KeyError, IndexError, RecursionError, OverflowError, ArithmeticError) as error:
         raise DecodeError(f"a block holds no values of a nested column: {error}", hint=_HINT) from error
     return b"".join([MARK, np.array([len(one) for one in encoded], "<u4").tobytes(), *encoded])

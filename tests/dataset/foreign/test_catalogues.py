@@ -264,14 +264,14 @@ def test_checksums_are_compared_with_every_value(own: Path) -> None:
     path.write_bytes(data)
     os.utime(path, ns=(times.st_atime_ns, times.st_mtime_ns))  # as a disk damages it
     (problem,) = verify(own).problems
-    assert (problem.kind, problem.shard, problem.key, problem.field) == ("value", "part-1.tar", "t1/003", "jpg")
+    assert (problem.check, problem.shard, problem.key, problem.field) == ("value", "part-1.tar", "t1/003", "jpg")
 
 
 def test_verify_decodes_and_says_what_is_gone(own: Path) -> None:
     assert verify(own, decode=True).pictures == 3 * SAMPLES
     tar(own / "part-1.tar", ["x/0"], jpg=lambda _: jpeg(1)[:-200], cls=lambda _: 1, json=lambda _: "{}")
     (problem,) = verify(own, decode=True).problems
-    assert (problem.kind, problem.key) == ("picture", "x/0")
+    assert (problem.check, problem.key) == ("picture", "x/0")
 
 
 def test_an_object_that_is_written_again_is_noticed(own: Path) -> None:

@@ -152,9 +152,9 @@ def test_verify_names_a_damaged_block_and_says_nothing_else_of_its_object(folder
     path.write_bytes(data)
     os.utime(path, ns=(when, when))
     block, own_hash = verify(own).problems
-    assert (block.shard, block.kind, block.offset) == (path.name, "index", 0)
+    assert (block.shard, block.check, block.offset) == (path.name, "index", 0)
     assert "a block inflates to other bytes" in block.what
-    assert (own_hash.kind, own_hash.what[:8]) == ("checksum", "its sha1")
+    assert (own_hash.check, own_hash.what[:8]) == ("checksum", "its sha1")
 
 
 @pytest.mark.full

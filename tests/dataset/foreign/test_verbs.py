@@ -136,7 +136,7 @@ def test_verify_compares_the_checksums_that_a_format_keeps_itself(name: str, tmp
     path.write_bytes(data)
     os.utime(path, ns=(when, when))  # what rots on a disk keeps its time
     (problem,) = verify(folder).problems
-    assert (problem.kind, problem.shard) == ("checksum", path.relative_to(folder).as_posix())
+    assert (problem.check, problem.shard) == ("checksum", path.relative_to(folder).as_posix())
     assert wrong in problem.what
     assert run("verify", folder).exit_code == 1
 

@@ -350,7 +350,7 @@ def test_rows_that_are_too_large_or_too_many_names(monkeypatch):
     monkeypatch.setattr(blocks, "_WINDOW", 64)
     monkeypatch.setattr(blocks, "LONGEST", 1000)
     count, lost = broken(lines([{"a": 1}, {"a": "x" * 5000}, {"a": 2}]))
-    assert (count, lost) == (2, (("line 2 is not a row: it has more than 1.0 kB (offset 9)", 1, 2),))
+    assert (count, lost) == (2, (("line 2 is not a row: it has more than 1.0 kB (offset 9)", 1, 2, "unsupported"),))
     monkeypatch.setattr(blocks, "MOST_COLUMNS", 10)
     count, damage = told(lines({str(row): 1} for row in range(20)))
     assert count == 10

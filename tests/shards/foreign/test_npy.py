@@ -123,7 +123,7 @@ def test_several_npy_files_are_refused():
 @pytest.mark.parametrize(
     ("data", "match"),
     [
-        (npy(np.array([{}, 1], object), allow_pickle=True), r"cannot be read: an NPY file of '\|O'"),
+        (npy(np.array([{}, 1], object), allow_pickle=True), "cannot be read: an NPY file of Python objects"),
         (npy(np.zeros(2, [("a", "<i4")])), "an NPY file of"),
         (npy(np.zeros((2, 2), ">f4")), "big-endian"),
         (npy(np.zeros(2, ">f4")), "big-endian"),
@@ -167,7 +167,7 @@ def test_archives_that_cannot_be_read_are_refused():
     refused({"a.npz": npz(x=np.ones(3), scale=np.float32(2))}, "'scale' is a single value")
     refused({"a.npz": npz(x=np.ones(3)).replace(b"x.npy", b"x.txt")}, "not an array")
     refused({"a.npz": npz(**{"a b": np.ones(3), "a_b": np.ones(3)})}, "two that become the field 'a_b'")
-    refused({"a.npz": npz(x=np.array([{}], object))}, r"\|O")
+    refused({"a.npz": npz(x=np.array([{}], object))}, "Python objects")
     inner = npy(np.ones(3))
     refused({"a.npz": npz(x=np.ones(3)).replace(inner, inner.replace(b"(3,)", b"(4,)"))}, "8 bytes more")
 

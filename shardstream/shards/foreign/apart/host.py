@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from shardstream.errors import FormatError, MissingExtraError
+from shardstream.errors import FormatError, MissingExtraError, UnsupportedError
 from shardstream.shards.foreign.apart.wire import ASK, END, LACKS, SOME, WRONG, packed, received
 from shardstream.shards.foreign.object_bytes import FETCH_AGAIN
 
@@ -106,7 +106,11 @@ class Program:
         if kind == WRONG:
             what, hint, at = content
             place: dict[str, Any] = {} if at is None else {"offset": at}
-            raise FormatError(what, url=url, hint=hint or FETCH_AGAIN, **place)
+            raise (
+                UnsupportedError(what, url=url, hint=hint, **place)
+                if hint
+                else FormatError(what, url=url, hint=FETCH_AGAIN, **place)
+            )
         assert kind == END, f"{self.title} says {kind!r}"
 
     def _taken(self) -> _Child:

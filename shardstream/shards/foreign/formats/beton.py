@@ -97,7 +97,7 @@ class _Beton:
     def of(data: ObjectBytes) -> _Beton:
         version, count, _, samples, end = _HEAD.unpack(data.get(0, _HEAD.size))
         if version != _VERSION:
-            raise data.damaged(
+            raise data.unsupported(
                 f"version {version} of the .beton format; version {_VERSION} is read",
                 0,
                 hint="write the data again with FFCV 1.0",
@@ -157,7 +157,7 @@ def _field(data: ObjectBytes, number: int) -> _Field:
     text = name.partition(b"\0")[0].decode("latin1")
     if kind not in _ROW:
         what = "a field of a class of its own (custom)" if kind == _CUSTOM else f"of an unknown type ({kind})"
-        raise data.damaged(f"{text!r} is {what}", place, hint="write the data again, with fields of FFCV's own")
+        raise data.unsupported(f"{text!r} is {what}", place, hint="write the data again, with fields of FFCV's own")
     return _Field(kind, usable_field(text), arguments, f"f{number}", place)
 
 
@@ -191,7 +191,7 @@ def _arrays(beton: _Beton, field: _Field) -> Column:
         kind = FieldType.parse(f"array:{_element(dtype)}:{','.join(map(str, axes))}")
     except (ValueError, TypeError, RecursionError, FieldError) as error:
         shape = f"{text[:60].decode('latin1')} of shape {axes}"
-        raise beton.data.damaged(
+        raise beton.data.unsupported(
             f"{field.name!r} is an array of {shape}, which cannot be read",
             field.place,
             hint="arrays of little-endian integers, floats and bools are read",
@@ -216,7 +216,7 @@ def _images(beton: _Beton, field: _Field) -> Column:
     shapes = np.unique(np.stack([rows["height"], rows["width"]]), axis=1).T.tolist()
     if modes != [_RAW] or len(shapes) > 1:
         what = f"pixels of {len(shapes)} sizes" if modes == [_RAW] else "both JPEG files and pixels"
-        raise beton.data.damaged(
+        raise beton.data.unsupported(
             f"{field.name!r} holds {what}, and no field can",
             field.place,
             hint="write the data again with RGBImageField(write_mode='jpg'), or with images of one size",

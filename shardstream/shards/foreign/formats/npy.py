@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from shardstream.errors import FieldError, FormatError, UsageError
+from shardstream.errors import FieldError, FormatError, UnsupportedError, UsageError
 from shardstream.shards.arrays import NPY_HEAD, NPY_MAGIC, npy_head
 from shardstream.shards.fields import SCALAR_TYPES, FieldType
 from shardstream.shards.foreign.contract import ForeignFormat, ForeignObject, ObjectListing, Recognised
@@ -107,8 +107,10 @@ class _Array:
         """The array of an NPY file that lies at a place of the object."""
         try:
             head = npy_head(data.get(at, min(size, NPY_HEAD)))
-        except ValueError as error:
-            raise data.damaged(f"{name!r} cannot be read: {error}", at, hint=_PLAIN) from error
+        except UnsupportedError as error:
+            raise data.unsupported(f"{name!r} cannot be read: {error.what}", at, hint=_PLAIN) from error
+        except (ValueError, TypeError) as error:
+            raise data.damaged(f"{name!r} cannot be read: {error}", at) from error
         kind = _type_of(data, name, at, head.dtype, head.shape, head.fortran)
         missing = head.shape[0] * kind.width - (size - head.start)
         if missing < 0:
@@ -130,26 +132,26 @@ def _type_of(
     data: ObjectBytes, name: str, at: int, dtype: np.dtype[Any], shape: tuple[int, ...], fortran: bool
 ) -> FieldType:
     if not shape:
-        raise data.damaged(f"{name!r} is a single value, without a first axis that counts samples", at, hint="pack it")
+        raise data.unsupported(f"{name!r} is a single value, without an axis of samples", at, hint="pack it")
     if dtype.name not in SCALAR_TYPES:
-        raise data.damaged(f"{name!r} is an array of {dtype.name}", at, hint=_PLAIN)
+        raise data.unsupported(f"{name!r} is an array of {dtype.name}", at, hint=_PLAIN)
     if dtype.str.startswith(">"):
-        raise data.damaged(
+        raise data.unsupported(
             f"{name!r} is big-endian, and values are read where they lie", at, hint="write it in little-endian"
         )
     if fortran and len(shape) > 1:
-        raise data.damaged(
+        raise data.unsupported(
             f"{name!r} is in Fortran order: its samples do not lie one after another",
             at,
             hint="write it in C order (numpy.ascontiguousarray)",
         )
     if not math.prod(shape[1:]):
-        raise data.damaged(f"samples of {name!r} are empty: its shape is {list(shape)}", at, hint="leave it out")
+        raise data.unsupported(f"samples of {name!r} are empty: its shape is {list(shape)}", at, hint="leave it out")
     try:
         axes = ",".join(map(str, shape[1:]))
         return FieldType.parse(f"array:{dtype.name}:{axes}" if axes else dtype.name)
     except FieldError as error:
-        raise data.damaged(f"{name!r}: {error.what}", at, hint="pack it with smaller samples") from error
+        raise data.unsupported(f"{name!r}: {error.what}", at, hint="pack it with smaller samples") from error
 
 
 def _numbers(data: ObjectBytes, kind: FieldType, place: int, count: int) -> NDArray[Any]:
@@ -206,7 +208,7 @@ def _rows(
 ) -> Iterator[ScannedRows]:
     if len({array.samples for array in arrays}) > 1:
         lengths = ", ".join(f"{array.name} {array.samples}" for array in arrays)
-        raise data.damaged(
+        raise data.unsupported(
             f"its arrays are of different numbers of samples: {lengths}",
             0,
             hint="write those that belong together into one file",

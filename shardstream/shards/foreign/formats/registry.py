@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
-from shardstream.errors import FormatError, UsageError, did_you_mean
+from shardstream.errors import FormatError, PlaceholderError, UsageError, did_you_mean
+from shardstream.placeholders import PLACEHOLDER_START, find_placeholder
 from shardstream.shards.foreign.contract import ForeignFormat, Form, ObjectListing, Recognised
 from shardstream.shards.foreign.formats.arrow.format import Arrow
 from shardstream.shards.foreign.formats.beton import Beton
@@ -50,6 +51,7 @@ _ALL: tuple[ForeignFormat, ...] = (
     SingleFiles(),
 )
 
+_LOOKED_AT = 64  # files that may be placeholders, where no format takes a listing
 FORMATS: dict[str, ForeignFormat] = {one.name: one for one in _ALL}
 _SURE = [one for one in _ALL if not one.fallback]
 _FALLBACK = [one for one in _ALL if one.fallback]
@@ -90,9 +92,15 @@ def recognise(
         UsageError: There is no such format or option, or several formats take the listing for theirs.
         StorageError: It cannot be read.
     """
-    found = _answers([format_named(name)] if name else _SURE, listing, options, named=name is not None)
-    if not found and name is None and loose:
-        found = _answers(_FALLBACK, listing, options, named=False)
+    try:
+        found = _answers([format_named(name)] if name else _SURE, listing, options, named=name is not None)
+        if not found and name is None and loose:
+            found = _answers(_FALLBACK, listing, options, named=False)
+    except FormatError as error:
+        refuse_placeholders(listing, error)
+        raise
+    if not found:
+        refuse_placeholders(listing)
     if not found and name is not None:
         _require(format_named(name), listing, options)
     if len(found) > 1:
@@ -109,6 +117,29 @@ def recognise(
         what = f"{found[0][0].title} has no option {unknown[0]!r}"
         raise UsageError(what, url=listing.url, hint=f"{did_you_mean(unknown[0], found[0][0].options)}it has {there}")
     return found[0]
+
+
+def refuse_placeholders(listing: ObjectListing, error: FormatError | None = None) -> None:
+    """Refuse a listing that is of no format because some of its files are placeholders.
+
+    Args:
+        listing: The files. Only the first ones are looked at.
+        error: What a format said of it.
+
+    Raises:
+        PlaceholderError: One of them is; says which, and how many of those that were looked at are.
+    """
+    said = None if error is None else error.place.get("url")
+    named = [one for one in listing.objects[_LOOKED_AT:] if listing.store.locate(one.path) == said]
+    looked = [*named, *listing.objects[:_LOOKED_AT]]
+    found = []
+    for one in looked:
+        placeholder = find_placeholder(listing.start(one.path, PLACEHOLDER_START), url=listing.store.locate(one.path))
+        if placeholder is not None:
+            found.append(placeholder)
+    if found:
+        others = f" ({len(found)} of the first {len(looked)} files are such)" if len(found) > 1 else ""
+        raise PlaceholderError(found[0].what + others, hint=found[0].hint, **found[0].place) from error
 
 
 def _require(format: ForeignFormat, listing: ObjectListing, options: Mapping[str, str]) -> None:

@@ -90,7 +90,7 @@ def _refuse_planted_links(array: _Array) -> None:
 def _array(name: str, folder: str, file: str) -> _Array | None:
     """An array with a first axis; ``None`` for a group, and a single value."""
     if os.path.getsize(file) > _LARGEST_META:
-        raise RefusedError(f"the metadata of {name!r} are too large")
+        raise RefusedError(f"the metadata of {name!r} are too large", hint=_CHOOSE)
     try:
         with open(file, encoding="utf-8") as data:
             meta: Mapping[str, Any] = json.load(data)
@@ -180,5 +180,5 @@ def _column(one: _Opened, begin: int, end: int) -> dict[str, Any]:
     if found.dtype.kind == "S":
         values = [value.decode("utf-8") for value in values]
     if not all(isinstance(value, str | bytes) for value in values):
-        raise RefusedError(f"array {one.about.name!r} holds objects that are neither text nor bytes")
+        raise RefusedError(f"array {one.about.name!r} holds objects that are neither text nor bytes", hint=_CHOOSE)
     return of_values(values)

@@ -8,10 +8,10 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from shardstream.storage.blocks.parquet.encodings import wrong
+from shardstream.errors import UnsupportedError
+from shardstream.storage.blocks.parquet.encodings import AS_JSON, unsupported, wrong
 from shardstream.storage.blocks.parquet.pages import Get, Levels, Page, inflated, levels
 from shardstream.storage.blocks.parquet.values import BYTES, FIXED, LeafShape, byte_values, fixed_values
-from shardstream.storage.blocks.unsupported import UnsupportedError
 
 
 class OpenPage(NamedTuple):
@@ -132,7 +132,7 @@ def texts(
         values = byte_values(page.encoding, one.values, one.there, most, dictionary)
         most -= sum(map(len, values))
         if most < 0:
-            raise wrong("its values have more bytes than any that are read")
+            raise unsupported("its values have more bytes than any that are read")
         yield one, values
 
 
@@ -147,8 +147,7 @@ def count_elements(one: OpenPage, leaf: LeafShape, dtype: np.dtype[Any]) -> int:
         return one.there
     count = int((there >= leaf.element).sum())
     if count != one.there and dtype.kind != "f":
-        hint = "take the column as JSON: --format-option json=COLUMN (format_options=), or --field NAME=COLUMN:json"
-        raise UnsupportedError("an element of a list of integers is missing", hint=hint)
+        raise UnsupportedError("an element of a list of integers is missing", hint=AS_JSON)
     return count
 
 

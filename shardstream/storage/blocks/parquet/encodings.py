@@ -12,13 +12,20 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from shardstream.errors import DecodeError
+from shardstream.errors import DecodeError, UnsupportedError
 
 Places = NDArray[np.int64]
 _HINT = "fetch or write the file again"
+AS_JSON = "take the column as JSON: --format-option json=COLUMN (format_options=), or --field NAME=COLUMN:json"
 _LENGTH = struct.Struct("<I")
 _WIDEST = 64  # bits of a number
 _LARGEST_BLOCK = 1 << 20  # numbers of a block of differences
+
+
+def unsupported(what: str) -> UnsupportedError:
+    """The error for a page that is valid, and not read."""
+    hint = "leave the column out, or write it again with smaller row groups and the default encodings of pyarrow"
+    return UnsupportedError(f"a page is not read: {what}", hint=hint)
 
 
 def wrong(what: str) -> DecodeError:
@@ -252,8 +259,10 @@ def with_prefixes(data: memoryview, count: int, most: int) -> list[bytes]:
     same, at = differences(data, count, 32)
     rest = data[at:]
     begins, lengths = lengths_first(rest, count)
-    if count and (same.min() < 0 or int(same.sum()) + int(lengths.sum()) > most):
-        raise wrong(f"{count} values that begin as others have more than {most} bytes")
+    if count and same.min() < 0:
+        raise wrong("values begin as others, for less than no bytes")
+    if count and int(same.sum()) + int(lengths.sum()) > most:
+        raise unsupported(f"{count} values that begin as others have more than {most} bytes")
     out: list[bytes] = []
     before = b""
     for shared, begin, length in zip(same.tolist(), begins.tolist(), lengths.tolist(), strict=True):

@@ -10,11 +10,11 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from shardstream.errors import UnsupportedError
 from shardstream.extras import require
 from shardstream.storage.blocks.codecs import CODECS, LARGEST, inflate, inflated_into
-from shardstream.storage.blocks.parquet.encodings import hybrid, wrong
+from shardstream.storage.blocks.parquet.encodings import hybrid, unsupported, wrong
 from shardstream.storage.blocks.parquet.thrift import CutOff, Thrift
-from shardstream.storage.blocks.unsupported import UnsupportedError
 
 PLAIN, DICTIONARY_2, RLE, BIT_PACKED, DELTA, DELTA_LENGTH, DELTA_BYTES, DICTIONARY, SPLIT = 0, 2, 3, 4, 5, 6, 7, 8, 9
 """Encodings of values; dictionaries have two numbers."""
@@ -128,8 +128,10 @@ def _page(header: dict[int, Any], at: int, body: int) -> Page:
     assert size is not None
     assert stored is not None
     values, encoding = inner.get(1, 0), inner.get(4 if kind == _DATA_2 else 2, 0)
-    if not _counts(values, encoding) or size > min(max(_FEW_BYTES, _LARGEST_FACTOR * stored), LARGEST):
-        raise wrong(f"it announces {values} values and {size} bytes in {stored}")
+    if not _counts(values, encoding):
+        raise wrong(f"it announces {values} values")
+    if size > min(max(_FEW_BYTES, _LARGEST_FACTOR * stored), LARGEST):
+        raise unsupported(f"it announces {size} bytes in {stored}")
     levels, checksum = None, header.get(4)
     if kind == _DATA_2:
         levels = inner.get(6, 0), inner.get(5, 0)

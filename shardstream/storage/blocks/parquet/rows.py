@@ -13,11 +13,11 @@ import msgpack
 import numpy as np
 from numpy.typing import NDArray
 
+from shardstream.storage.blocks.json_values import json_bytes
 from shardstream.storage.blocks.parquet.columns import OpenPage, numbers, texts
-from shardstream.storage.blocks.parquet.encodings import wrong
+from shardstream.storage.blocks.parquet.encodings import unsupported, wrong
 from shardstream.storage.blocks.parquet.pages import Get, Page
 from shardstream.storage.blocks.parquet.values import BYTES, FIXED, LeafShape
-from shardstream.storage.blocks.unsupported import json_bytes
 
 MISSING = (1 << 32) - 1
 """The length of a row that is not there."""
@@ -101,7 +101,7 @@ def rows(get: Get, node: RowNode, columns: Sequence[LeafColumn], form: str, most
             out.append(data)
             size += len(data)
             if size > most:
-                raise wrong(f"its rows have more than {most} bytes")
+                raise unsupported(f"its rows have more than {most} bytes")
     except IndexError:
         raise wrong("the columns of a struct are of different lengths") from None
     if any(one.at < len(one.definition) for one in cursors):
@@ -224,7 +224,7 @@ def _text(stored: bytes) -> str:
     try:
         return stored.decode()
     except UnicodeDecodeError as error:
-        raise wrong(f"a text is not UTF-8: {error}") from None
+        raise unsupported(f"a text is not UTF-8: {error}") from None
 
 
 def _decimal(scale: str) -> Callable[[bytes], str]:

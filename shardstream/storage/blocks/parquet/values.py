@@ -15,6 +15,7 @@ from shardstream.storage.blocks.parquet.encodings import (
     lengths_first,
     prefixed,
     unpacked,
+    unsupported,
     with_prefixes,
     wrong,
 )
@@ -101,7 +102,7 @@ def fixed_values(
         joined = b"".join(with_prefixes(data, count, count * leaf.width))
         if len(joined) == count * leaf.width:
             return np.frombuffer(joined, leaf.dtype)
-    raise wrong(f"its encoding {encoding} is not one of such values")
+    raise unsupported(f"its encoding, {encoding}, is not one of such values")
 
 
 def _booleans(encoding: int, data: memoryview, count: int) -> NDArray[Any]:
@@ -110,7 +111,7 @@ def _booleans(encoding: int, data: memoryview, count: int) -> NDArray[Any]:
             raise wrong("values are cut off")
         return hybrid(data[4:], 1, count).astype(np.bool_)
     if encoding != PLAIN:
-        raise wrong(f"its encoding {encoding} is not one of such values")
+        raise unsupported(f"its encoding, {encoding}, is not one of such values")
     return unpacked(data, 1, count).astype(np.bool_)
 
 
@@ -124,7 +125,7 @@ def places(encoding: int, data: memoryview, count: int) -> tuple[NDArray[np.int6
         return prefixed(data, count)
     if encoding == DELTA_LENGTH:
         return lengths_first(data, count)
-    raise wrong(f"its encoding {encoding} is not one of such values")
+    raise unsupported(f"its encoding, {encoding}, is not one of such values")
 
 
 def byte_values(

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 
 import xxhash
 
-from shardstream.errors import DecodeError, FormatError
+from shardstream.errors import DecodeError, UnsupportedError
 from shardstream.shards.foreign.formats.arrow.columns import TableField, is_file
 from shardstream.shards.foreign.formats.arrow.flatbuffers import Inconsistent
 from shardstream.shards.foreign.formats.arrow.messages import (
@@ -26,7 +26,6 @@ from shardstream.shards.foreign.rows import pieces
 from shardstream.storage.blocks import BlockList, ObjectBlocks
 from shardstream.storage.blocks.codecs import inflate_by_name
 from shardstream.storage.blocks.nested import NestedNode, NestedSetting, convert
-from shardstream.storage.blocks.unsupported import UnsupportedError
 
 
 def find_blocks(data: ObjectBytes, fields: Sequence[TableField]) -> FoundBlocks:
@@ -126,7 +125,7 @@ class _Blocks:
             made = convert(self._data.get(*span), setting, inflate_by_name)
         except UnsupportedError as error:
             what = f"column {'.'.join(field.source)!r}: {error.what}"
-            raise FormatError(what, url=self._data.url, field=field.name, hint=error.hint) from error
+            raise UnsupportedError(what, url=self._data.url, field=field.name, hint=error.hint) from error
         except DecodeError as error:
             raise self._data.damaged(f"column {'.'.join(field.source)!r}: {error.what}", at) from error
         self._flush()
@@ -136,7 +135,7 @@ class _Blocks:
         try:
             self._list.add(codec, *span, size, checksum, setting)
         except ValueError as error:
-            raise self._data.damaged(
+            raise self._data.unsupported(
                 str(error), span.offset, hint="write it again with fewer rows in a batch"
             ) from error
 

@@ -16,6 +16,10 @@ class Inconsistent(ValueError):
     """Bytes that contradict themselves, or refer to what is not there."""
 
 
+class UnknownKind(Exception):
+    """Bytes that are valid, and of a kind that is not read."""
+
+
 class Flat:
     """A buffer, and how much of it was read."""
 
@@ -31,7 +35,7 @@ class Flat:
         """The table at a place."""
         self._left -= 1
         if self._left < 0:
-            raise Inconsistent(f"the metadata has more than {_MOST} tables")
+            raise UnknownKind(f"its metadata has more than {_MOST} tables, such as columns")
         return FlatTable(self, at)
 
     def number(self, form: struct.Struct, at: int) -> int:

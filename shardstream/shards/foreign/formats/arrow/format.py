@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from shardstream.errors import FormatError
+from shardstream.errors import FormatError, UnsupportedError
 from shardstream.shards.foreign.contract import ForeignFormat, ForeignObject, Form, ObjectListing, Recognised
 from shardstream.shards.foreign.formats.arrow.blocks import find_blocks
 from shardstream.shards.foreign.formats.arrow.columns import (
@@ -27,7 +27,7 @@ from shardstream.shards.foreign.formats.arrow.places import BatchReader
 from shardstream.shards.foreign.formats.arrow.rows import scan_rows
 from shardstream.shards.foreign.formats.chunks.encoded_values import npy_of
 from shardstream.shards.foreign.found_blocks import FoundBlocks
-from shardstream.shards.foreign.object_bytes import FETCH_AGAIN, ObjectBytes
+from shardstream.shards.foreign.object_bytes import ObjectBytes
 from shardstream.shards.foreign.rows import ScannedRows
 from shardstream.storage import Store
 
@@ -82,9 +82,9 @@ class Arrow(ForeignFormat):
             try:
                 data = self.open(store, one)
                 return data, _fields(data, about)
+            except UnsupportedError:
+                raise
             except FormatError as error:
-                if error.hint != FETCH_AGAIN:
-                    raise
                 failed = failed or error
         assert failed is not None
         raise failed
@@ -117,9 +117,9 @@ def _fields(data: ObjectBytes, about: Mapping[str, Any]) -> tuple[TableField, ..
     for one in found:
         if one.how == "refused":
             what = f"column {'.'.join(one.source)!r}: {one.why}"
-            raise FormatError(what, url=data.url, field=one.name, hint=_LEAVE_OUT)
+            raise UnsupportedError(what, url=data.url, field=one.name, hint=_LEAVE_OUT)
     if not any(one.how != "nothing" for one in found) and not chosen:
-        raise FormatError("it has no column with values", url=data.url, hint=AS_ITS_KIND)
+        raise UnsupportedError("it has no column with values", url=data.url, hint=AS_ITS_KIND)
     return tuple(found)
 
 
@@ -139,6 +139,6 @@ def _refuse_paths(data: ObjectBytes, fields: Sequence[TableField]) -> None:
             if without and reader.has(one).any():
                 what = f"column {one.source[0]!r} has only the paths of files, and not what is in them"
                 hint = f"save_to_disk of datasets puts them in; or {_LEAVE_OUT}"
-                raise FormatError(what, url=data.url, field=name, hint=hint)
+                raise UnsupportedError(what, url=data.url, field=name, hint=hint)
         except Inconsistent:
             return  # whoever reads on says so

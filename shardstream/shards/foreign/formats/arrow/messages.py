@@ -12,12 +12,11 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from shardstream.errors import FormatError
-from shardstream.shards.foreign.formats.arrow.flatbuffers import Inconsistent
+from shardstream.shards.foreign.formats.arrow.flatbuffers import Inconsistent, UnknownKind
 from shardstream.shards.foreign.formats.arrow.metadata import (
     BatchHead,
     Message,
     TableSchema,
-    UnknownKind,
     footer_batches,
     read_message,
 )
@@ -176,7 +175,7 @@ def first_batch(data: ObjectBytes) -> Batch | None:
     except Inconsistent:
         return None  # whoever reads on says so
     except UnknownKind as error:
-        raise data.damaged(str(error), messages.at, hint=AS_ITS_KIND) from error
+        raise data.unsupported(str(error), messages.at, hint=AS_ITS_KIND) from error
     return None
 
 
@@ -213,7 +212,7 @@ def read_table(data: ObjectBytes, *, inflated: bool, whole: bool = True) -> Arro
     except Inconsistent as error:
         damage = data.damaged(str(error), end)
     except UnknownKind as error:
-        raise data.damaged(str(error), end, hint=AS_ITS_KIND) from error
+        raise data.unsupported(str(error), end, hint=AS_ITS_KIND) from error
     return ArrowTable(schema, batches, all_dictionaries, end, damage)
 
 
@@ -223,7 +222,7 @@ def _schema(data: ObjectBytes, messages: _Messages) -> TableSchema:
     except Inconsistent as error:
         raise data.damaged(str(error), messages.at) from error
     except UnknownKind as error:
-        raise data.damaged(str(error), messages.at, hint=AS_ITS_KIND) from error
+        raise data.unsupported(str(error), messages.at, hint=AS_ITS_KIND) from error
     if found is None or not isinstance(found.content, TableSchema):
         raise data.damaged("there is no schema at its beginning: it is not an Arrow file or stream", 0)
     return found.content
@@ -238,7 +237,7 @@ class _Messages:
         start = data.copy(0, min(8, data.size))
         if start.startswith(OLD_FEATHER):
             what = "Feather of version 1, which is no Arrow file"
-            raise data.damaged(what, 0, hint="read it with pandas or pyarrow, and write it as version 2")
+            raise data.unsupported(what, 0, hint="read it with pandas or pyarrow, and write it as version 2")
         self.is_file = start.startswith(MAGIC)
         self.at = _START if self.is_file else 0
 

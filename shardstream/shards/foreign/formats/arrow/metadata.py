@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from shardstream.shards.foreign.formats.arrow.flatbuffers import Flat, FlatTable, Inconsistent
+from shardstream.shards.foreign.formats.arrow.flatbuffers import Flat, FlatTable, Inconsistent, UnknownKind
 from shardstream.shards.foreign.formats.arrow.schema import DEEPEST, ArrowField, ArrowType
 
 V4, V5 = 3, 4  # versions of the metadata that can be read, as they are numbered
@@ -23,10 +23,6 @@ _PLAIN_TYPES = (
     *("large_binary", "large_string", "large_list", "run_end_encoded"),
     *("binary_view", "string_view", "list_view", "large_list_view"),
 )
-
-
-class UnknownKind(Exception):
-    """It is sound, and of a kind that is not read."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -187,7 +183,7 @@ def _sized_type(number: int, table: FlatTable, children: tuple[ArrowField, ...])
 
 def _one_of(names: Sequence[str], number: int) -> str:
     if not 0 <= number < len(names):
-        raise Inconsistent(f"an unknown kind of number, unit or time ({number})")
+        raise UnknownKind(f"an unknown kind of number, unit or time ({number})")
     return names[number]
 
 
@@ -198,5 +194,5 @@ def _integer(table: FlatTable | None, *, default: str) -> str:
         raise Inconsistent("integers without a width")
     width = table.number(0)
     if width not in (8, 16, 32, 64):
-        raise Inconsistent(f"integers of {width} bits")
+        raise UnknownKind(f"integers of {width} bits")
     return f"{'' if table.number(1, 'B') else 'u'}int{width}"

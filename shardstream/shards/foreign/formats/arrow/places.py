@@ -282,7 +282,7 @@ class BatchReader:
             raise self._refused(field, "there are elements without a value in lists")
 
     def _refused(self, field: TableField, what: str) -> FormatError:
-        return self.data.damaged(f"column {'.'.join(field.source)!r}: {what}", self.batch.at, hint=_AS_JSON)
+        return self.data.unsupported(f"column {'.'.join(field.source)!r}: {what}", self.batch.at, hint=_AS_JSON)
 
 
 def _offset_type(node: Node) -> str:

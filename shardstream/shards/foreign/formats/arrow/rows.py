@@ -8,14 +8,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from shardstream.errors import FormatError
+from shardstream.errors import FormatError, UnsupportedError
 from shardstream.shards.fields import FieldType
 from shardstream.shards.foreign.formats.arrow.blocks import nested_parts
 from shardstream.shards.foreign.formats.arrow.columns import TableField
 from shardstream.shards.foreign.formats.arrow.flatbuffers import Inconsistent
 from shardstream.shards.foreign.formats.arrow.messages import ArrowTable, Batch, read_table
 from shardstream.shards.foreign.formats.arrow.places import BatchReader, Values
-from shardstream.shards.foreign.object_bytes import FETCH_AGAIN, ObjectBytes
+from shardstream.shards.foreign.object_bytes import ObjectBytes
 from shardstream.shards.foreign.rows import PIECE, ScannedRows, numbered_keys, pieces, sniffed_type
 from shardstream.shards.index import Column, bitmap_of
 from shardstream.storage.blocks.nested import MARK
@@ -74,9 +74,9 @@ class _Chunks:
             except Inconsistent as error:
                 self.damage = self._data.damaged(str(error), batch.at)
                 return
+            except UnsupportedError:
+                raise
             except FormatError as error:
-                if error.hint != FETCH_AGAIN:
-                    raise
                 self.damage = error
                 return
         if anew and converted.end < self._data.size:
@@ -243,7 +243,7 @@ def _numbers(data: ObjectBytes) -> NDArray[np.int64]:
     columns = [one for one in table.schema.columns if one.name == _INDICES]
     if len(columns) != 1 or columns[0].type.kind != "uint64" or any(one.head.codec for one in table.batches):
         what = f"it has no plain column {_INDICES!r} of uint64"
-        raise data.damaged(what, 0, hint="give a file that filter, select or shuffle of datasets wrote")
+        raise data.unsupported(what, 0, hint="give a file that filter, select or shuffle of datasets wrote")
     field = TableField(_INDICES, (_INDICES,), columns[0], "number", FieldType.parse("uint64"))
     try:
         found = [BatchReader.of(data, table.schema, batch).read(field).values for batch in table.batches]

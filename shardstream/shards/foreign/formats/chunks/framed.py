@@ -38,7 +38,7 @@ def _head(data: ObjectBytes) -> _Head:
     _, version, flags, records, _, frames = _HEAD.unpack(data.get(0, _HEAD.size))
     if version != _VERSION or flags:
         hint = "write the data set again without compression"
-        raise data.damaged(f"frames of version {version} with flags {flags} are not known", 8, hint=hint)
+        raise data.unsupported(f"frames of version {version} with flags {flags} are not known", 8, hint=hint)
     length = _HEAD.size + 4 * (records + 1) + _FRAME.itemsize * frames
     if length > data.size:
         raise data.damaged(f"{records} records in {frames} frames are not in {data.size} bytes", 12)

@@ -13,7 +13,7 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from shardstream.errors import FieldError, FormatError, UsageError
+from shardstream.errors import FieldError, FormatError, UnsupportedError, UsageError
 from shardstream.shards.fields import SCALAR_TYPES, FieldType
 from shardstream.shards.foreign.contract import ForeignFormat, ForeignObject, Form, ObjectListing, Recognised
 from shardstream.shards.foreign.formats.chunks.encoded_values import msgpack_of_jpegs, npy_of, npy_of_pil
@@ -251,7 +251,7 @@ def _part(field: str, format: str, url: str) -> Part:
         codec = f"litdata.{form}" if form else "none"
         return Part(field, FieldType.parse(stored), None, True, codec, "sniffed" if image else "stored")
     why = "a pickle, which could run any code" if family in ("pickle", "graph") else "which is not known"
-    raise FormatError(
+    raise UnsupportedError(
         f"field {field!r} is stored by {format!r}, {why}",
         url=url,
         hint="write the data set again with values of other types, or without the field",
@@ -269,7 +269,7 @@ def _dtype_of(format: str, url: str) -> str:
     family, _, number = format.partition(":")
     dtype = _ROWS[family].get(int(number)) if re.fullmatch("[0-9]{1,3}", number) else None
     if dtype is None:
-        raise FormatError(f"the dtype of {format!r} cannot be read", url=url, hint="write numbers")
+        raise UnsupportedError(f"the dtype of {format!r} cannot be read", url=url, hint="write numbers")
     return dtype
 
 
@@ -287,7 +287,7 @@ def _end_of_records(data: ObjectBytes) -> int:
     end = data.size - 12 - length
     first = int(data.array("<u4", 1, 4)[0])
     if end < 8 or (count and first == end):
-        raise data.damaged(
+        raise data.unsupported(
             "its samples are stored as an Arrow table (LDARW01), which is not read yet",
             data.size - 8,
             hint="write it again where pyarrow is not installed: LitData then writes plain records",
@@ -298,7 +298,7 @@ def _end_of_records(data: ObjectBytes) -> int:
 def _tokens(formats: Sequence[str], url: str) -> str:
     """The dtype of rows of tokens."""
     if len(formats) != 1 or formats[0].partition(":")[0] not in _ROWS:
-        raise FormatError(
+        raise UnsupportedError(
             f"TokensLoader does not read samples of {', '.join(formats)!r:.200}",
             url=url,
             hint="write one array or tensor of one dimension a sample",
@@ -315,5 +315,5 @@ def _scan_tokens(
     try:
         kind = FieldType.parse(f"array:{dtype}:{block}")
     except FieldError as error:
-        raise data.damaged(f"no blocks of {block} tokens of {dtype}: {error.what}", 0) from error
+        raise data.unsupported(f"no blocks of {block} tokens of {dtype}", 0, hint=error.hint or error.what) from error
     return windows_of(data, table, "tokens", kind)

@@ -11,7 +11,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from shardstream.errors import FieldError, FormatError, UsageError
+from shardstream.errors import FieldError, FormatError, UnsupportedError, UsageError
 from shardstream.shards.fields import SCALAR_TYPES, FieldType
 from shardstream.shards.foreign.contract import ForeignFormat, ForeignObject, Form, ObjectListing, Recognised
 from shardstream.shards.foreign.formats.chunks.encoded_values import (
@@ -118,7 +118,7 @@ class Mds(ForeignFormat):
         if found is None or not isinstance(found.get("shards"), list) or "version" not in found:
             return None
         if found["version"] != _VERSION:
-            raise FormatError(
+            raise UnsupportedError(
                 f"MDS of version {shown(found['version'])} cannot be read",
                 url=url,
                 hint=f"only version {_VERSION} can; write it again with mosaicml-streaming",
@@ -192,7 +192,7 @@ class _Shard:
         how = self._index.get("compression")
         codec = _CODECS.get(how.partition(":")[0]) if isinstance(how, str) else None
         if codec is None and packed in listing:
-            raise FormatError(
+            raise UnsupportedError(
                 f"the shard is compressed by {shown(how)}, which is not known",
                 url=listing.store.locate(packed),
                 hint="decompress the shards first, each beside its own under the name of raw_data in index.json",
@@ -320,5 +320,5 @@ def _check_size(field: str, encoding: str, size: int | None, width: int, url: st
 
 def _refused(
     what: str, url: str, *, hint: str = "write the data set again, or leave the column out of it"
-) -> FormatError:
-    return FormatError(what, url=url, hint=hint)
+) -> UnsupportedError:
+    return UnsupportedError(what, url=url, hint=hint)

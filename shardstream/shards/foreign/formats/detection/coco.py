@@ -32,8 +32,12 @@ _MOST_SUFFIXES = 100
 _PANOPTIC = (
     "Of panoptic annotations the boxes, labels and ids of segments are read; the PNG files with their pixels are not."
 )
+_LVIS = (
+    "add the file names, as paths below the directory of the images: "
+    "for image in lvis['images']: image['file_name'] = '/'.join(image['coco_url'].split('/')[-2:])"
+)
 _LISTS = {
-    "images": re.compile(rb'"images"\s*:\s*\[\s*\{[^\[]*"file_name"'),
+    "images": re.compile(rb'"images"\s*:\s*\[\s*\{[^\[]*"(file_name|coco_url)"'),
     "annotations": re.compile(rb'"annotations"\s*:\s*\[\s*\{[^{]*"(image_id|segments_info)"'),
 }
 
@@ -154,6 +158,8 @@ def _first_picture(data: ObjectBytes) -> str | None:
 
 def _file_name(data: ObjectBytes, one: Element) -> str:
     found = one.value.get("file_name") if isinstance(one.value, dict) else None
+    if found is None and isinstance(one.value, dict) and "coco_url" in one.value:
+        raise data.unsupported("an image has a coco_url and no file_name, as in LVIS", one.offset, hint=_LVIS)
     if not isinstance(found, str) or not found:
         raise data.damaged("an image has no file_name", one.offset)
     try:
@@ -210,7 +216,7 @@ class _File:
         path = below(self._root, self._folder, name)
         if path is None:
             shown = in_one_line(valid_unicode(name[:80]))
-            raise self._data.damaged(
+            raise self._data.unsupported(
                 f"file_name {shown!r} does not lie below {self._root}",
                 one.offset,
                 hint="open a folder that holds the pictures as well, or give root=",

@@ -10,6 +10,8 @@ from typing import Any, ClassVar
 import numpy as np
 
 from shardstream.errors import FormatError
+from shardstream.faults import FaultKind, fault_kind
+from shardstream.placeholders import find_placeholder
 from shardstream.shards.fields import FieldType
 from shardstream.shards.foreign.contract import ForeignFormat, ForeignObject, ObjectListing, Recognised
 from shardstream.shards.foreign.formats.detection.yolo_labels import BadLabels, KeyPoints, Objects, read_labels
@@ -95,7 +97,10 @@ class Yolo(ForeignFormat):
                 objects = read_labels(found, classes=about["classes"], points=points) if found else _NOTHING
             except BadLabels as error:
                 url = data.wrong(labels[0], "").place["url"]
-                broken.append(Loss(f"labels cannot be read: {url}: {error}", 1))
+                placeholder = find_placeholder(found)
+                what = error if placeholder is None else placeholder.what
+                kind: FaultKind = "damaged" if placeholder is None else fault_kind(placeholder)
+                broken.append(Loss(f"labels cannot be read: {url}: {what}", 1, kind=kind))
                 continue
             if objects.cut:
                 remarks.append(Remark(_CUT, objects.cut, 1, labels[0]))

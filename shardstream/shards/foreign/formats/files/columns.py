@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from typing import NamedTuple, TypeAlias
 
-from shardstream.errors import FieldError, FormatError, UsageError, did_you_mean
+from shardstream.errors import FieldError, FormatError, UnsupportedError, UsageError, did_you_mean
 from shardstream.shards.fields import IMAGE, SCALAR_TYPES, FieldType, type_of_extension
 from shardstream.shards.foreign.formats.files.chosen import FILE, split_template
 from shardstream.shards.foreign.formats.files.names import is_picture
@@ -169,7 +169,7 @@ class _Known:
         for found, what, option in ((paths, "paths", "path"), (labels, "labels", "label")):
             if len(found) > 1:
                 shown = ", ".join(self.names[number] for number in found)
-                raise FormatError(
+                raise UnsupportedError(
                     f"several columns may be the {what}: {shown}",
                     url=self._url,
                     hint=f"say which: format_options={{'{option}': 'COLUMN'}} (--format-option {option}=COLUMN)",
@@ -186,7 +186,7 @@ class _Known:
         label = ListField("cls", 1, LABEL)
         if self._kind == "lst" and len(names) > 2 and all(map(_is_number, names[:-1])):  # of MXNet
             if len(names) > 3:
-                raise FormatError(
+                raise UnsupportedError(
                     "lists with several labels a line are not read in place",
                     url=self._url,
                     hint="`shardstream pack` takes them",
@@ -194,7 +194,7 @@ class _Known:
             return ListColumns(3, (ListField("", 2), label))
         if len(names) > 2 or self._json:
             where = f"the first line has {len(names)} columns, and none" if not self._json else "no member"
-            raise FormatError(
+            raise UnsupportedError(
                 f"{where} is called as a column of paths",
                 url=self._url,
                 hint="say what they are: format_options={'path': 'COLUMN', 'label': 'COLUMN'}, by name or number from "

@@ -11,7 +11,7 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
-from shardstream.errors import FormatError, UsageError
+from shardstream.errors import UnsupportedError, UsageError
 from shardstream.shards.foreign.contract import ForeignObject, ObjectListing, Recognised
 from shardstream.shards.foreign.decompression import plain_name
 from shardstream.shards.foreign.formats.files.columns import columns_of
@@ -95,7 +95,7 @@ def scanned(data: ObjectBytes, about: Mapping[str, Any]) -> Iterator[ScannedRows
     """
     found = _List(data, about, whole=True)
     if not found.see():
-        raise FormatError("the list has no line", url=data.url, hint="give one with a file a line")
+        raise UnsupportedError("the list has no line", url=data.url, hint="give one with a file a line")
     yield from found.rows()
 
 
@@ -194,12 +194,12 @@ class _List:
                 try:
                     one.settle()
                 except Broken as error:
-                    raise FormatError(str(error), url=self.url, hint=error.hint) from error
+                    raise UnsupportedError(str(error), url=self.url, hint=error.hint) from error
         return count
 
-    def broken(self, line: int, error: Broken) -> FormatError:
+    def broken(self, line: int, error: Broken) -> UnsupportedError:
         """The error for a line, by its number from 1."""
-        return FormatError(str(error), url=self.url, line=line, hint=error.hint or "correct the list")
+        return UnsupportedError(str(error), url=self.url, line=line, hint=error.hint or "correct the list")
 
     def _place(self, text: str) -> str:
         """The object that a cell names; `Broken`."""

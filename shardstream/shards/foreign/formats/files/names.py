@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from shardstream.errors import FormatError
+from shardstream.errors import UnsupportedError
 from shardstream.shards.fields import IMAGE, FieldType, type_of_extension
 from shardstream.shards.foreign.rows import usable_field
 from shardstream.shards.index import Column
@@ -58,7 +58,7 @@ def kind_of(suffixes: Collection[str], *, url: str) -> Kind:
     kinds = {type_of_extension(suffix).name if suffix in ("text", "mp") else suffix for suffix in suffixes}
     if len(kinds) > 1 or "" in kinds:
         told = ", ".join(f".{suffix}" if suffix else "no suffix" for suffix in sorted(suffixes)[:6])
-        raise FormatError(
+        raise UnsupportedError(
             f"the files of one column are of several kinds ({told})", url=url, hint="give a list for each, or pack them"
         )
     suffix = kinds.pop()

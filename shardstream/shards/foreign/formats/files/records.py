@@ -14,6 +14,7 @@ import msgpack
 import numpy as np
 from numpy.typing import NDArray
 
+from shardstream.faults import FaultKind
 from shardstream.shards.fields import FieldType
 from shardstream.shards.foreign.formats.files.quotes import COMMA, TAB
 from shardstream.shards.foreign.formats.jsonl.broken import Complaint, complaint_of
@@ -50,12 +51,16 @@ class Broken(Exception):
         reason: Why.
         hint: What to do about it, if the whole list is like that.
         at: Byte of the record where it is malformed; ``None`` if it is well-formed and lacks something else.
+        kind: What is at fault.
     """
 
-    def __init__(self, reason: str, *, hint: str | None = None, at: int | None = None) -> None:
+    def __init__(
+        self, reason: str, *, hint: str | None = None, at: int | None = None, kind: FaultKind = "invalid"
+    ) -> None:
         super().__init__(reason)
         self.hint = hint
         self.at = at
+        self.kind = kind
 
 
 def split(kind: CellKind, raw: bytes) -> Cells:

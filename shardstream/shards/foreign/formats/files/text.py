@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from itertools import islice
 
-from shardstream.errors import FormatError
+from shardstream.encodings import FROM_UTF16, is_utf16
+from shardstream.errors import UnsupportedError
+from shardstream.placeholders import find_placeholder
 from shardstream.shards.foreign.decompression import codec_of, pieces
 from shardstream.shards.foreign.formats.files.quotes import BOM, grouped
 from shardstream.shards.foreign.object_bytes import ObjectBytes
@@ -53,8 +55,12 @@ def _lines(data: ObjectBytes, window: int) -> Iterator[bytes]:
     for place, piece in enumerate(_plain(data, window)):
         part = piece
         if not place:
+            if (placeholder := find_placeholder(part, url=data.url)) is not None:
+                raise placeholder
+            if is_utf16(part):
+                raise UnsupportedError("this is text in UTF-16", url=data.url, hint=FROM_UTF16)
             if b"\0" in part[:4096]:
-                raise FormatError("this is not text", url=data.url, hint="give a list of files")
+                raise UnsupportedError("this is not text", url=data.url, hint="give a list of files")
             part = part.removeprefix(BOM)
         lines = (rest + part).split(b"\n")
         rest = lines.pop()
@@ -66,8 +72,10 @@ def _lines(data: ObjectBytes, window: int) -> Iterator[bytes]:
         yield rest
 
 
-def _too_long(data: ObjectBytes, line: int) -> FormatError:
-    return FormatError(f"a line has more than {_LONGEST:,} bytes", url=data.url, line=line, hint="give a list of files")
+def _too_long(data: ObjectBytes, line: int) -> UnsupportedError:
+    return UnsupportedError(
+        f"a line has more than {_LONGEST:,} bytes", url=data.url, line=line, hint="give a list of files"
+    )
 
 
 def _plain(data: ObjectBytes, window: int) -> Iterator[bytes]:

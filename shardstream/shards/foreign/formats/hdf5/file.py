@@ -41,9 +41,9 @@ class Refusal:
         self._name = name
 
     def __call__(self, what: str, *, hint: str | None = None, at: int = 0) -> NoReturn:
-        """Raise FormatError; without a hint the file is damaged."""
+        """Raise UnsupportedError; without a hint the file is damaged: FormatError."""
         what = f"data set {self._name!r} {what}"
-        raise self._data.damaged(what, at) if hint is None else self._data.damaged(what, at, hint=hint)
+        raise self._data.damaged(what, at) if hint is None else self._data.unsupported(what, at, hint=hint)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -107,12 +107,14 @@ def end_of_file(data: ObjectBytes) -> int:
     version = head[8]
     places = {0: (13, 24), 1: (13, 28), 2: (9, 12), 3: (9, 12)}
     if version not in places:
-        raise data.damaged(f"superblock of version {version}", 8, hint="write it again with HDF5 1.8 or newer")
+        raise data.unsupported(f"superblock of version {version}", 8, hint="write it again with HDF5 1.8 or newer")
     sizes, base = places[version]
     if head[sizes] != 8 or head[sizes + 1] != 8:
-        raise data.damaged(f"addresses of {head[sizes]} bytes", sizes, hint="write it again with addresses of 8 bytes")
+        raise data.unsupported(
+            f"addresses of {head[sizes]} bytes", sizes, hint="write it again with addresses of 8 bytes"
+        )
     if int.from_bytes(head[base : base + 8], "little"):
-        raise data.damaged("addresses do not count from its beginning", base, hint=WITHOUT_BLOCK)
+        raise data.unsupported("addresses do not count from its beginning", base, hint=WITHOUT_BLOCK)
     end = int.from_bytes(head[base + 16 : base + 24], "little")
     if not len(head) <= end <= data.size:
         raise data.damaged(f"it was cut off: it says that it has {end} bytes, and has {data.size}", base + 16)

@@ -92,7 +92,7 @@ def _columns(data: ObjectBytes, end: int, about: Mapping[str, Any]) -> FileColum
     datasets = datasets_of(without_blocks(data, end), end, wanted)
     if not datasets:
         if wanted is None:
-            raise data.damaged("it holds no arrays", 0, hint="look what it is for: h5ls -r FILE")
+            raise data.unsupported("it holds no arrays", 0, hint="look what it is for: h5ls -r FILE")
         return None
     _check_lengths(data, datasets)
     return FileColumns(data, end, datasets)
@@ -103,7 +103,7 @@ def _check_lengths(data: ObjectBytes, datasets: Sequence[H5Dataset]) -> None:
         return
     told = [f"{usable_field(one.name)} {one.samples}" for one in datasets]
     shown = ", ".join(told[:_SHOWN]) + (f" and {len(told) - _SHOWN} more" if len(told) > _SHOWN else "")
-    raise data.damaged(
+    raise data.unsupported(
         f"its arrays are of different numbers of samples: {shown}",
         0,
         hint="choose those that belong together: --format-option fields=NAME,NAME (format_options=)",

@@ -109,7 +109,9 @@ class _Walk:
     def group(self, group: Any, path: tuple[str, ...]) -> Iterator[Any]:
         """The data sets below a group."""
         if len(path) > _DEEPEST:
-            raise RefusedError(f"groups are nested more than {_DEEPEST} deep, at {'/'.join(path)[:200]}")
+            raise RefusedError(
+                f"groups are nested more than {_DEEPEST} deep, at {'/'.join(path)[:200]}", hint="nest them less deep"
+            )
         for raw in list(group):
             self._seen += 1
             if self._seen > _MOST_OBJECTS:
@@ -122,7 +124,7 @@ class _Walk:
             if self._wanted is not None and not self._wanted(shown):
                 continue
             if b"/" in raw or raw in (b"", b".", b".."):
-                raise RefusedError(f"a name that none can be: {shown!r}")
+                raise RefusedError(f"a name that none can be: {shown!r}", hint="rename it")
             kind = group.links.get_info(raw).type
             if kind != _HARD:
                 raise RefusedError(
@@ -210,7 +212,7 @@ def _type(kind: Any, depth: int = 0) -> dict[str, Any]:
     """What elements are, as far as it matters to us."""
     out: dict[str, Any] = {"size": kind.get_size()}
     if depth > _DEEPEST:
-        raise RefusedError("types are nested too deep")
+        raise RefusedError("types are nested too deep", hint="nest them less deep")
     if isinstance(kind, h5t.TypeEnumID):
         members = {kind.get_member_name(i): kind.get_member_value(i) for i in range(min(kind.get_nmembers(), 3))}
         boolean = members == {b"FALSE": 0, b"TRUE": 1}

@@ -13,8 +13,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from shardstream.encodings import FROM_UTF16, is_utf16
 from shardstream.errors import FormatError
-from shardstream.shards.foreign.formats.jsonl.broken import BrokenLine, broken_lines, line_at, without
+from shardstream.shards.foreign.formats.jsonl.broken import NOT_UTF8, BrokenLine, broken_lines, line_at, without
 from shardstream.shards.foreign.formats.jsonl.forms import unescaped
 from shardstream.shards.foreign.formats.jsonl.structure import PARALLEL, Members, members
 from shardstream.shards.foreign.formats.jsonl.values import (
@@ -123,6 +124,8 @@ def _begin(data: ObjectBytes) -> tuple[int, bool]:
     """Where the first row, or the blanks before it, begins, and whether rows are in a list."""
     listed = is_list(data)
     start = bytes(data.get(0, min(4096, data.size)))
+    if is_utf16(start):
+        raise data.unsupported("text in UTF-16", 0, hint=FROM_UTF16)
     mark = len(codecs.BOM_UTF8) if start.startswith(codecs.BOM_UTF8) else 0
     return (start.index(b"[") + 1 if listed else mark), listed
 
@@ -136,7 +139,7 @@ def _lines(data: ObjectBytes, at: int, line: int, names: _Names) -> Iterator[Row
         raw = _whole_lines(data, at)
         if raw is None:
             what = f"line {line} is not a row: it has more than {sized(LONGEST)} (offset {at})"
-            yield RowBlock(0, broken=[Loss(what, 1, line)])
+            yield RowBlock(0, broken=[Loss(what, 1, line, "unsupported")])
             at, line = _next_line(data, at), line + 1
             continue
         block = _block_of_lines(data, raw, at, line, names)
@@ -190,7 +193,7 @@ def _block_of_lines(data: ObjectBytes, raw: Bytes, at: int, line: int, names: _N
         except TooManyNames as error:
             first = line_at(raw, error.at, "").begin
             block = _block_of_lines(data, raw[:first], at, line, names)
-            block.damage = data.damaged(str(error), at + error.at)
+            block.damage = data.unsupported(str(error), at + error.at, hint="put values into lists or maps of a column")
             return block
         except Malformed as error:
             more = [] if asked else list(broken_lines(raw))
@@ -209,7 +212,9 @@ def _block_of_lines(data: ObjectBytes, raw: Bytes, at: int, line: int, names: _N
 def _loss(one: BrokenLine, at: int, line: int) -> Loss:
     number = line + one.number
     what = f"line {number} is not a row: {one.complaint.what} (offset {at + one.begin + one.complaint.at})"
-    return Loss(f"{what}, inside of which the file ends") if one.complaint.cut else Loss(what, 1, number)
+    if one.complaint.cut:
+        return Loss(f"{what}, inside of which the file ends")
+    return Loss(what, 1, number, "unsupported" if one.complaint.what == NOT_UTF8 else "damaged")
 
 
 def _check_text(raw: Bytes, end: int) -> None:
@@ -282,7 +287,7 @@ class _Window:
                 return found, damage
             if len(self.raw) > LONGEST:
                 what = f"a row has more than {sized(LONGEST)}"
-                return found, self.data.damaged(what, self.at, hint="write such values to files of their own")
+                return found, self.data.unsupported(what, self.at, hint="write such values to files of their own")
             self._read(2 * len(self.raw))
 
     def damage(self, error: Malformed) -> FormatError:

@@ -15,6 +15,7 @@ _SHOWN = 60
 _DEEP = f"brackets are more than {MOST_DEPTH} deep"
 _BLANKS = b" \t\r"
 _NEWLINE, _SPACE = b"\n "
+NOT_UTF8 = "it is not UTF-8"
 
 
 class Complaint(NamedTuple):
@@ -44,7 +45,7 @@ def complaint_of(line: bytes) -> Complaint | None:
         text = line.removesuffix(b"\n").decode()
         value = _decode(text)
     except UnicodeDecodeError as error:
-        return Complaint("it is not UTF-8", error.start)
+        return Complaint(NOT_UTF8, error.start)
     except json.JSONDecodeError as error:
         what = f"{error.msg.removesuffix(' at')} at column {error.colno}"
         cut = not line.endswith(b"\n") and (error.pos >= len(text.rstrip()) or "Unterminated" in what)

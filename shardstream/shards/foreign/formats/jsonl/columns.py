@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import xxhash
 
-from shardstream.errors import FormatError
+from shardstream.errors import FormatError, UnsupportedError
 from shardstream.shards.fields import FieldType
 from shardstream.shards.foreign.formats.jsonl.blocks import RowBlock, blocks
 from shardstream.shards.foreign.formats.jsonl.forms import unescaped
@@ -170,7 +170,7 @@ class JsonRows:
             what = (
                 f"column {self._key!r} cannot be the key: it is missing in a row, repeats, or is not text or integers"
             )
-            raise FormatError(
+            raise UnsupportedError(
                 what, url=self._data.url, hint="choose another column: option key=COLUMN, or leave it out"
             )
         return None
@@ -194,7 +194,7 @@ class JsonRows:
             name = usable_field(column)
             if name in found:
                 what = f"columns {found[name].column!r} and {column!r} are both called {name!r} here"
-                raise FormatError(what, url=self._data.url, hint="rename one of them")
+                raise UnsupportedError(what, url=self._data.url, hint="rename one of them")
             found[name] = _Field(name, column, FieldType.parse(kind), codec)
         label = found.get(LABEL_COLUMN)
         if LABEL not in found and label is not None and label.kind.name == "int64":
@@ -212,7 +212,7 @@ class JsonRows:
             if column in self._floats:
                 what = f"column {column!r} has integers that float64 does not hold with all their digits"
                 hint = f"--format-option json={column} (format_options={{'json': {column!r}}}) keeps them as JSON"
-                raise FormatError(what, url=self._data.url, hint=hint)
+                raise UnsupportedError(what, url=self._data.url, hint=hint)
             return "json", "none"
         if kinds == NONE_OF_THEM:
             return "json", f"{self._format}.empty"

@@ -57,7 +57,7 @@ class KeyNames:
         if not joined.isascii() or "/" in joined:
             names = [usable_key(name) for name in names]
         if not all(names):
-            raise self._data.damaged("a key without a character that a key can have", offset, hint="rename it")
+            raise self._data.unsupported("a key without a character that a key can have", offset, hint="rename it")
         return [self._prefix + name for name in names] if self._prefix else names
 
     def readable(self, key: bytes) -> bool:
@@ -103,7 +103,7 @@ def samples(pages: Pages, tree: Tree, *, skip_named: bool) -> Iterator[Entries]:
 def unnamed(pages: Pages) -> FormatError:
     """The error where it is not said which of the named databases is meant."""
     names = pages.names()
-    return pages.data.damaged(
+    return pages.data.unsupported(
         f"it holds named databases: {', '.join(names)}",
         0,
         hint=f"say which one: option db={names[0]}; an empty db= means what has no name",
@@ -146,7 +146,7 @@ def scan_bytes(pages: Pages, entries: Iterator[Entries], names: KeyNames) -> Ite
 
 
 def _unclaimed(data: ObjectBytes, key: bytes, offset: int) -> FormatError:
-    return data.damaged(
+    return data.unsupported(
         f"a database whose layout is not known: keys such as {key[:40]!r} are not text, and its values not images",
         offset,
         hint="write its samples as WebDataset or with shardstream's ShardWriter",

@@ -13,6 +13,7 @@ from typing import Any
 from shardstream.shards.foreign.formats.lmdb.values import (
     MAX_NESTING,
     Blob,
+    EndsEarly,
     Found,
     Nested,
     NotUnderstood,
@@ -65,7 +66,7 @@ class _Reader:
     def whole(self, found: Found) -> Found:
         """What was read, if nothing follows it."""
         if self._pos != len(self._data):
-            raise NotUnderstood("a msgpack object that ends before its value does", self._pos)
+            raise EndsEarly("a msgpack object that ends before its value does", self._pos)
         return found
 
     def value(self, depth: int) -> Found:
@@ -147,12 +148,12 @@ class _Reader:
 
     def _check(self, parts: int, at: int) -> None:
         if parts > len(self._data) - self._pos:
-            raise NotUnderstood(f"{parts} parts in a msgpack object that has not so many bytes", at)
+            raise EndsEarly(f"{parts} parts in a msgpack object that has not so many bytes", at)
 
     def _take(self, length: int) -> int:
         begin = self._pos
         if length > len(self._data) - begin:
-            raise NotUnderstood(f"{length} bytes in a msgpack object that has not so many left", begin)
+            raise EndsEarly(f"{length} bytes in a msgpack object that has not so many left", begin)
         self._pos = begin + length
         return begin
 

@@ -164,7 +164,7 @@ class Pages:
             raise self.data.damaged("the database ends in its first page", len(start))
         page, _, flags, _, version, _, _, free, main, last, transaction = _META.unpack(start)
         if version != _VERSION:
-            raise self.data.damaged(
+            raise self.data.unsupported(
                 f"LMDB's data version {version}, and {_VERSION} can be read", offset + 20, hint=_COPY
             )
         size = int.from_bytes(free[:4], "little")
@@ -176,18 +176,18 @@ class Pages:
 
     def _foreign(self, start: bytes, offset: int) -> FormatError:
         if start[16:20] == MAGIC[::-1] or start[12:16] == MAGIC[::-1]:
-            return self.data.damaged("an LMDB database of a big-endian machine", offset, hint=_COPY)
+            return self.data.unsupported("an LMDB database of a big-endian machine", offset, hint=_COPY)
         if start[12:16] == MAGIC:
-            return self.data.damaged("an LMDB database of a 32-bit machine", offset, hint=_COPY)
+            return self.data.unsupported("an LMDB database of a 32-bit machine", offset, hint=_COPY)
         return self.data.damaged("this is not an LMDB database, or a damaged one", offset)
 
     def _checked(self, tree: Tree, name: str, offset: int) -> Tree:
         of = f"database {name!r}" if name else "the database"
         if tree.flags & _DUPSORT:
-            raise self.data.damaged(
+            raise self.data.unsupported(
                 f"{of} has several values a key (DUPSORT), which cannot be read",
                 offset,
-                hint="write it again with a key of its own for each value",
+                hint=_KEYS,
             )
         if not tree.entries and tree.root == _NONE:
             return tree
@@ -221,7 +221,7 @@ class Pages:
                 break
         names = self.names()
         hint = f"it has {', '.join(names)}" if names else "it has none: leave db= out"
-        raise self.data.damaged(f"there is no database {name!r} in it", 0, hint=hint)
+        raise self.data.unsupported(f"there is no database {name!r} in it", 0, hint=hint)
 
     def names(self) -> list[str]:
         """Names of the named databases, the first of them if there are many."""
@@ -320,7 +320,9 @@ class Pages:
         flags, lower, upper = heads[:, 5].astype(np.int64), heads[:, 6].astype(np.int64), heads[:, 7].astype(np.int64)
         numbers = heads.view("<u8")[:, 0]
         if kind == _LEAF and np.any(flags & _PACKED_LEAF):
-            raise self.data.damaged("values without keys of their own (DUPFIXED), which cannot be read", 0)
+            raise self.data.unsupported(
+                "values without keys of their own (DUPFIXED), which are not read", 0, hint=_KEYS
+            )
         wrong = (numbers != np.array(pages, np.uint64)) | (flags & _KINDS != kind)
         wrong |= (lower < _HEADER) | (lower > upper) | (upper > self._size) | (lower & 1 > 0)
         self._refuse(wrong, pages, np.arange(len(pages)))
@@ -345,7 +347,7 @@ class Pages:
         block = self._block(pages)
         nodes = self._nodes(block, pages, _LEAF)
         if np.any(nodes.flags & _DUPLICATES):
-            raise self.data.damaged("several values of one key (DUPSORT), which cannot be read", pages[0] * self._size)
+            raise self.data.unsupported("several values of one key (DUPSORT)", pages[0] * self._size, hint=_KEYS)
         large = nodes.flags & _LARGE > 0
         inside = np.where(large, 8, nodes.low)
         self._refuse(nodes.ends + inside > self._size, pages, nodes.rows)
@@ -363,6 +365,7 @@ class Pages:
 
 
 _COPY = "copy it on the machine that wrote it, or with its version of LMDB: mdb_dump there, mdb_load here"
+_KEYS = "write it again with a key of its own for each value"
 
 
 def _order(tree: Tree) -> Callable[[bytes], Any] | None:

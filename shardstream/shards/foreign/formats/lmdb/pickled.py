@@ -17,6 +17,7 @@ import numpy as np
 
 from shardstream.shards.foreign.formats.lmdb.values import (
     Blob,
+    EndsEarly,
     Found,
     NotUnderstood,
     StoredArray,
@@ -147,14 +148,14 @@ class _Machine:
                     raise NotUnderstood(f"a pickle with opcode {name}, which plain values do not need", at)
                 act(self)
         except (IndexError, struct.error, TypeError, AttributeError):
-            raise NotUnderstood("a pickle that is damaged or cut off", at) from None
+            raise EndsEarly("a pickle that is damaged or cut off", at) from None
         except UnicodeError:
-            raise NotUnderstood("a pickle whose text is none", at) from None
+            raise EndsEarly("a pickle whose text is none", at) from None
         raise NotUnderstood(f"a pickle of more than {_MOST} parts", at)
 
     def _result(self, at: int) -> Found:
         if len(self.stack) != 1 or self.marks:
-            raise NotUnderstood("a pickle that ends too early", at)
+            raise EndsEarly("a pickle that ends too early", at)
         found: Found = settled(self.stack[0])
         return found
 
@@ -168,7 +169,7 @@ class _Machine:
         """Where the next bytes begin, which are as many."""
         begin = self.pos
         if length > len(self.data) - begin:
-            raise NotUnderstood(f"{length} bytes in a pickle that has not so many left", begin)
+            raise EndsEarly(f"{length} bytes in a pickle that has not so many left", begin)
         self.pos = begin + length
         return begin
 
@@ -255,7 +256,7 @@ class _Machine:
             line = bytes(self.data[self.pos : self.pos + 256])
             end = line.index(b"\n") if b"\n" in line else None
             if end is None:
-                raise NotUnderstood("a global whose name does not end", at)
+                raise EndsEarly("a global whose name does not end", at)
             words.append(line[:end].decode())
             self.pos += end + 1
         self.word(words[0], words[1], at - 1)

@@ -25,7 +25,7 @@ from shardstream.shards.foreign.formats.lmdb.files import KeyNames
 from shardstream.shards.foreign.formats.lmdb.packed import read_packed_names
 from shardstream.shards.foreign.formats.lmdb.pages import Entries, Pages, Tree
 from shardstream.shards.foreign.formats.lmdb.pickled import is_pickle, read_names
-from shardstream.shards.foreign.formats.lmdb.values import NotUnderstood
+from shardstream.shards.foreign.formats.lmdb.values import EndsEarly, NotUnderstood
 from shardstream.shards.foreign.object_bytes import ObjectBytes
 from shardstream.shards.foreign.rows import PIECE, RowBuilder, ScannedRows
 
@@ -88,7 +88,8 @@ def _read(
 
 def _refused(data: ObjectBytes, error: NotUnderstood, key: bytes, offset: int) -> FormatError:
     name = key[:80].decode("utf-8", "backslashreplace")
-    return data.damaged(f"{error}, in the value of key {name!r}", offset + error.at, hint=_PLAIN)
+    what, at = f"{error}, in the value of key {name!r}", offset + error.at
+    return data.damaged(what, at) if isinstance(error, EndsEarly) else data.unsupported(what, at, hint=_PLAIN)
 
 
 # ------------------------------------------------------------------------------------------------------ keys and counts
@@ -105,7 +106,7 @@ def encoding_of(data: ObjectBytes, key: bytes, offset: int, length: int) -> Enco
     if is_pickle(start, last) or (start[:1] in (b"(", b"]") and bytes(last) == b"."):
         return PICKLE
     if is_arrow(start):
-        raise data.damaged(
+        raise data.unsupported(
             f"the value of key {key[:80]!r} is of pyarrow.serialize, which pyarrow removed with version 12",
             offset,
             hint=_CONVERT,
@@ -129,7 +130,7 @@ def listed_keys(pages: Pages, tree: Tree) -> list[bytes] | None:
     found = said_by(pages.data, KEYS, *place)
     if isinstance(found, list | tuple) and all(type(key) is bytes for key in found):
         return list(found)
-    raise pages.data.damaged("__keys__ is not a list of keys", place[0], hint=_PLAIN)
+    raise pages.data.unsupported("__keys__ is not a list of keys", place[0], hint=_PLAIN)
 
 
 def listed_classes(pages: Pages, tree: Tree) -> tuple[str, ...] | None:

@@ -31,6 +31,10 @@ class NotUnderstood(ValueError):
         self.at = at
 
 
+class EndsEarly(NotUnderstood):
+    """A value that ends before what it announces: it is damaged."""
+
+
 @dataclass(slots=True)  # not frozen: that would take most of the time of reading a pickle
 class Blob:
     """Bytes or text in a value.

@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from shardstream.errors import UnsupportedError
 from shardstream.shards.fields import FieldType
 from shardstream.shards.foreign.formats.arrow.columns import TableField
 from shardstream.shards.foreign.formats.arrow.schema import LISTS
@@ -25,7 +26,7 @@ from shardstream.shards.foreign.object_bytes import ObjectBytes
 from shardstream.shards.foreign.rows import SNIFFED, START, common_type, image_type
 from shardstream.shards.index import Column, bitmap_of
 from shardstream.storage.blocks.parquet.columns import OpenPage, numbers, opened, split_dictionary
-from shardstream.storage.blocks.parquet.encodings import dictionary_numbers, wrong
+from shardstream.storage.blocks.parquet.encodings import AS_JSON, dictionary_numbers, wrong
 from shardstream.storage.blocks.parquet.pages import PLAIN, Levels, Page, inflated
 from shardstream.storage.blocks.parquet.values import BYTES, LeafShape, byte_values, places
 
@@ -300,7 +301,7 @@ def _rows_of(run: Sequence[OpenPage], leaf: LeafShape, there: int, shape: Sequen
     begins = np.cumsum(counts) - counts
     has = definition[starts] >= there
     if len(repetition) - int(counts.sum()) != int((counts == 0).sum()):
-        raise wrong("empty lists within lists")
+        raise UnsupportedError("empty lists within lists", hint=AS_JSON)
     _check_shape(repetition, exist, begins[has], counts[has], shape)
     return _Lists(has, begins, counts)
 
@@ -319,7 +320,8 @@ def _check_shape(
     """Refuse lists within lists that are not of these lengths; the first may be any where that is negative."""
     whole = math.prod(shape)
     if shape[0] >= 0 and (counts != whole).any():
-        raise wrong(f"a list of {int(counts[counts != whole][0])} elements, in a column of arrays of {list(shape)}")
+        what = f"a list of {int(counts[counts != whole][0])} elements, in a column of arrays of {list(shape)}"
+        raise UnsupportedError(what, hint=AS_JSON)
     if len(shape) == 1:
         return
     levels = repetition[exist]
@@ -327,7 +329,8 @@ def _check_shape(
     for depth in range(1, len(shape)):
         inner = math.prod(shape[depth:])
         if not inner or ((levels <= depth) != (place % inner == 0)).any():
-            raise wrong(f"lists of several lengths within a list, in a column of arrays of {list(shape)}")
+            what = f"lists of several lengths within a list, in a column of arrays of {list(shape)}"
+            raise UnsupportedError(what, hint=AS_JSON)
 
 
 def element_dtype(one: TableField) -> np.dtype[Any]:

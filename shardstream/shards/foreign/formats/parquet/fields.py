@@ -18,8 +18,8 @@ from shardstream.shards.foreign.formats.arrow.columns import (
     features_of,
     fields_of,
 )
-from shardstream.shards.foreign.formats.arrow.flatbuffers import Inconsistent
-from shardstream.shards.foreign.formats.arrow.metadata import TableSchema, UnknownKind, read_message
+from shardstream.shards.foreign.formats.arrow.flatbuffers import Inconsistent, UnknownKind
+from shardstream.shards.foreign.formats.arrow.metadata import TableSchema, read_message
 from shardstream.shards.foreign.formats.arrow.schema import ArrowField
 from shardstream.shards.foreign.formats.parquet.columns import (
     ColumnValues,
@@ -168,7 +168,7 @@ class ColumnField:
         begin, end = min(one.begin for one in stored), max(one.end for one in stored)
         if end - begin > LARGEST:
             what = f"column {self.field.source[0]!r} takes {end - begin} bytes of a row group, too many to read at once"
-            raise data.damaged(what, begin, hint=_LEAVE_OUT)
+            raise data.unsupported(what, begin, hint=_LEAVE_OUT)
         node = row_node(self.node, leaves[0].first)
         made = rows(data.get, node, columns, self.field.type.name, LARGEST_PART)
         told = [
@@ -202,7 +202,7 @@ def fields_in(data: ObjectBytes, footer: Footer, about: Mapping[str, Any]) -> li
     wanted = [one for one in found if (one.name in chosen if chosen else not one.beside)]
     for one in wanted:
         if one.how == "refused":
-            raise data.damaged(f"column {'.'.join(one.source)!r} cannot be read: {one.why}", 0, hint=_LEAVE_OUT)
+            raise data.unsupported(f"column {'.'.join(one.source)!r} cannot be read: {one.why}", 0, hint=_LEAVE_OUT)
     nodes = [ColumnField(one, _node_at(footer.columns, one.source)) for one in wanted]
     return sorted(nodes, key=lambda one: one.name)
 

@@ -153,7 +153,7 @@ class Footer:
         except DecodeError as error:
             raise data.damaged(f"the footer is damaged: {error.what}", self._begin) from error
         if 8 in found:
-            raise data.damaged("the file is encrypted", self._begin, hint=_PLAIN)
+            raise data.unsupported("the file is encrypted", self._begin, hint=_PLAIN)
         self.metadata = {
             _text(one.get(1, b"")): _text(one.get(2, b"")) for one in found.get(5, ()) if isinstance(one.get(1), bytes)
         }
@@ -163,7 +163,7 @@ class Footer:
         groups = (self._group(one) for one in found.get(4, ()))
         self.groups = [one for one in groups if one.rows]  # of no rows, writers tell no places
         total = sum(one.rows for one in self.groups)
-        if found.get(3) != total:
+        if found.get(3) not in (0, total):  # some writers announce none
             raise self._wrong(f"its row groups have {total} rows, and {found.get(3)!r} are announced")
 
     def _wrong(self, what: str) -> FormatError:
@@ -186,13 +186,15 @@ class Footer:
         name = repr(node.name)
         meta = found.get(3)
         if 8 in found or meta is None:
-            raise self._data.damaged(f"column {name} is encrypted", self._begin, hint=_PLAIN)
+            raise self._data.unsupported(f"column {name} is encrypted", self._begin, hint=_PLAIN)
         if found.get(1):
-            raise self._data.damaged(f"column {name} is in another file", self._begin, hint="write both into one file")
+            raise self._data.unsupported(
+                f"column {name} is in another file", self._begin, hint="write both into one file"
+            )
         codec, values, size, first, dictionary = (meta.get(number) for number in (4, 5, 7, 9, 11))
         if codec not in COMPRESSIONS:
             kind = _COMPRESSION_NAMES.get(codec, f"number {codec}")
-            raise self._data.damaged(f"column {name} is of a compression that is not read: {kind}", 0, hint=_HINT)
+            raise self._data.unsupported(f"column {name} is of a compression that is not read: {kind}", 0, hint=_HINT)
         assert node.stored is not None
         if meta.get(1) != node.stored.physical or not _counts(values, size, first):
             raise self._wrong(f"column {name} is not what the schema says, or of no size")
@@ -218,7 +220,7 @@ def _footer_bytes(data: ObjectBytes, size: int) -> tuple[int, bytes]:
         raise data.damaged(f"a Parquet file is larger than {size} bytes", 0)
     length, magic = _TAIL.unpack(data.get(size - _TAIL.size, _TAIL.size))
     if magic == ENCRYPTED:
-        raise data.damaged("the file is encrypted", size - _TAIL.size, hint=_PLAIN)
+        raise data.unsupported("the file is encrypted", size - _TAIL.size, hint=_PLAIN)
     if magic != MAGIC:
         raise data.damaged("the file does not end with a footer of Parquet: it is cut off, or none", size - _TAIL.size)
     begin = size - _TAIL.size - length

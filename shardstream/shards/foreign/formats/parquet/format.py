@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, ClassVar
 
-from shardstream.errors import DecodeError, FormatError
+from shardstream.errors import DecodeError, FormatError, UnsupportedError
 from shardstream.shards.foreign.contract import ForeignFormat, ForeignObject, Form, ObjectListing, Recognised
 from shardstream.shards.foreign.formats.arrow.columns import NUMBERED, check_json
 from shardstream.shards.foreign.formats.arrow.format import npy_of_rows
@@ -21,11 +21,10 @@ from shardstream.shards.foreign.formats.parquet.fields import (
 from shardstream.shards.foreign.formats.parquet.footer import ENCRYPTED, MAGIC, Footer, Group
 from shardstream.shards.foreign.found_blocks import FoundBlocks
 from shardstream.shards.foreign.names import accompanies
-from shardstream.shards.foreign.object_bytes import FETCH_AGAIN, ObjectBytes
+from shardstream.shards.foreign.object_bytes import ObjectBytes
 from shardstream.shards.foreign.rows import PIECE, ScannedRows, numbered_keys, pieces
 from shardstream.storage.blocks import BlockList
 from shardstream.storage.blocks.parquet.pages import is_sound
-from shardstream.storage.blocks.unsupported import UnsupportedError
 
 SUFFIXES = (".parquet", ".pq", ".parq")
 _FEW = 64  # bytes of a row group for each of its rows, which no image has
@@ -69,6 +68,8 @@ class Parquet(ForeignFormat):
         for group in footer.groups:
             try:
                 found = [block for one in fields for block in _blocks_of(data, one, footer, group)]
+            except UnsupportedError:
+                raise
             except DecodeError:
                 break  # `scan` says so, when it comes there
             for block in found:
@@ -126,9 +127,9 @@ def _blocks_of(data: ObjectBytes, one: ColumnField, footer: Footer, group: Group
         raise _unsupported(data, one, error) from error
 
 
-def _unsupported(data: ObjectBytes, one: ColumnField, error: UnsupportedError) -> FormatError:
+def _unsupported(data: ObjectBytes, one: ColumnField, error: UnsupportedError) -> UnsupportedError:
     what = f"column {'.'.join(one.field.source)!r} cannot be read: {error.what}"
-    return FormatError(what, url=data.url, field=one.name, hint=error.hint)
+    return UnsupportedError(what, url=data.url, field=one.name, hint=error.hint)
 
 
 def _refuse_paths(data: ObjectBytes, footer: Footer, fields: Sequence[ColumnField], about: Mapping[str, Any]) -> None:
@@ -145,7 +146,7 @@ def _refuse_paths(data: ObjectBytes, footer: Footer, fields: Sequence[ColumnFiel
         if _has_values(data, path, footer, group):
             what = f"column {path.field.source[0]!r} has only the paths of files, and not what is in them"
             hint = "`shardstream pack` stores the files; or leave it out: --field NAME=COLUMN names those to take"
-            raise FormatError(what, url=data.url, field=told.name, hint=hint)
+            raise UnsupportedError(what, url=data.url, field=told.name, hint=hint)
 
 
 def _has_values(data: ObjectBytes, one: ColumnField, footer: Footer, group: Group) -> bool:
@@ -182,9 +183,9 @@ def _told(data: ObjectBytes, about: Mapping[str, Any]) -> tuple[tuple[str, ...] 
     try:
         footer = Footer(data, data.size)
         fields = fields_in(data, footer, about)
-    except FormatError as error:
-        if error.hint != FETCH_AGAIN:
-            raise
+    except UnsupportedError:
+        raise
+    except FormatError:
         return None, ()
     check_json([one.field for one in fields], about.get("json", ()), data.url)
     _refuse_paths(data, footer, fields, about)
@@ -197,7 +198,7 @@ def _add(out: BlockList, block: PageBlock, data: ObjectBytes) -> None:
     try:
         out.add("parquet", block.begin, block.end - block.begin, block.size, setting=block.setting)
     except ValueError as error:
-        raise data.damaged(str(error), block.begin, hint="write the file again with smaller row groups") from error
+        raise data.unsupported(str(error), block.begin, hint="write the file again with smaller row groups") from error
 
 
 def _given(

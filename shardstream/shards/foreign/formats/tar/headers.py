@@ -186,7 +186,7 @@ class TarMembers:
         return name, int(text)
 
     def _sparse(self, name: str, first: int) -> FormatError:
-        return self._data.damaged(
+        return self._data.unsupported(
             f"member {shown(name)} is a sparse file, whose bytes do not lie in the tar as they are",
             first,
             hint="write the tar without --sparse",

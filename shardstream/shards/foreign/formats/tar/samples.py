@@ -153,7 +153,7 @@ class TarSamples:
     def _put(self, sample: TarSample, extension: str, member: TarMember) -> None:
         other = sample.members.setdefault(extension, member)
         if other is not member:
-            raise self._data.damaged(
+            raise self._data.unsupported(
                 f"members {shown(other.name)} (at {other.header}) and {shown(member.name)} are one field of one sample",
                 member.header,
                 hint="write the tar with one of them",
@@ -185,7 +185,7 @@ class TarSamples:
 
     def _resolved(self, link: TarMember, target: TarMember | None) -> TarMember:
         if target is None:
-            raise self._data.damaged(
+            raise self._data.unsupported(
                 f"member {shown(link.name)} is a hard link to {shown(link.link or '')}, which is not in front of it "
                 f"in this tar",
                 link.header,
@@ -226,7 +226,7 @@ class TarSamples:
 
 
 def _interleaved(data: ObjectBytes, first: TarMember, second: TarMember) -> FormatError:
-    return data.damaged(
+    return data.unsupported(
         f"members {shown(first.name)} (at {first.header}) and {shown(second.name)} (at {second.header}) are of one "
         f"sample, and others lie between them",
         second.header,
@@ -236,7 +236,7 @@ def _interleaved(data: ObjectBytes, first: TarMember, second: TarMember) -> Form
 
 def too_many_fields(data: ObjectBytes, member: TarMember) -> FormatError:
     """The error for a tar whose names are not made of a key, a dot and an extension."""
-    return data.damaged(
+    return data.unsupported(
         f"members have more than {MOST_FIELDS} different extensions, such as that of {shown(member.name)}: in this "
         f"format a key ends at the first dot of a name",
         member.header,

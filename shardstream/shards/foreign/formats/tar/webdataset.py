@@ -62,7 +62,7 @@ class WebDataset(ForeignFormat):
 
     def scan(self, data: ObjectBytes, about: Mapping[str, Any]) -> Iterator[ScannedRows]:
         if holds_tars(data):
-            raise data.damaged(
+            raise data.unsupported(
                 "it holds tar files, and is compressed", 0, hint="decompress it: a tar of tars is read then"
             )
         labels = _Labels()

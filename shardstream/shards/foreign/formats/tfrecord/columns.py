@@ -224,7 +224,7 @@ class Samples:
         said = np.flatnonzero(kinds)
         if len(said) and (other := said[kinds[said] != kinds[said[0]]]).size:
             one, two = _KINDS[int(kinds[said[0]])], _KINDS[int(kinds[other[0]])]
-            raise self._data.damaged(
+            raise self._data.unsupported(
                 f"feature {feature.name!r} has values of two types, {one} and {two}",
                 int(begins[other[0]]),
                 hint="write the file again with one type for each feature",

@@ -14,11 +14,11 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from shardstream.errors import FormatError
+from shardstream.errors import FormatError, UnsupportedError
 from shardstream.shards.fields import FieldType
 from shardstream.shards.foreign.contract import ForeignFormat, ForeignObject, ObjectListing, Recognised
 from shardstream.shards.foreign.formats.tokens.windows import LENGTH, TOKENS, window_length, windows
-from shardstream.shards.foreign.object_bytes import ObjectBytes
+from shardstream.shards.foreign.object_bytes import FETCH_AGAIN, ObjectBytes
 from shardstream.shards.foreign.rows import ScannedRows, numbered_keys, pieces
 from shardstream.shards.index import Column
 
@@ -76,6 +76,7 @@ class Megatron(ForeignFormat):
         return Recognised(tuple(objects))
 
     def scan(self, data: ObjectBytes, about: Mapping[str, Any]) -> Iterator[ScannedRows]:
+        data.refuse_placeholder()
         index = _Index.of(data, about["index"], about["index_size"])
         if "length" not in about:
             yield from _documents(data, index)
@@ -144,13 +145,16 @@ class _Index:
 
 
 def _head(start: bytes, size: int, url: str) -> _Head:
-    def refused(what: str, hint: str = "fetch or write the file again") -> FormatError:
-        return FormatError(what, url=url, offset=0, hint=hint)
+    def refused(what: str, hint: str) -> UnsupportedError:
+        return UnsupportedError(what, url=url, offset=0, hint=hint)
+
+    def damaged(what: str) -> FormatError:
+        return FormatError(what, url=url, offset=0, hint=FETCH_AGAIN)
 
     if start.startswith(_LEGACY):
         raise refused("an index of the older kind (TNTIDX)", "write the data again with --dataset-impl mmap")
     if not start.startswith(MAGIC) or len(start) < _HEAD.size:
-        raise refused("this is not an index of a Megatron data set, or one that was cut off")
+        raise damaged("this is not an index of a Megatron data set, or one that was cut off")
     _, version, code, sequences, marks = _HEAD.unpack(start)
     if version != 1:
         raise refused(f"an index of version {version}; version 1 can be read", "write the data with Megatron Core")
@@ -162,7 +166,7 @@ def _head(start: bytes, size: int, url: str) -> _Head:
     if sequences and size == expected + sequences:
         raise refused("a data set of several modes (multimodal), which cannot be read", "write its text alone")
     if size != expected or (sequences and not marks):
-        raise refused(f"{sequences} sequences and {marks} marks of documents are {expected} bytes, and it has {size}")
+        raise damaged(f"{sequences} sequences and {marks} marks of documents are {expected} bytes, and it has {size}")
     return _Head(_DTYPES[code], sequences, marks)
 
 
@@ -207,7 +211,7 @@ def _check_dense(data: ObjectBytes, index: _Index) -> None:
         expected = np.append(reached, places[:-1] + lengths[:-1])
         if np.any(places != expected):
             row = int((places != expected).argmax())
-            raise index.places.damaged(
+            raise index.places.unsupported(
                 f"sequence {begin + row} does not follow the one before it, so there is no stream to cut windows from",
                 _HEAD.size + 4 * index.head.sequences + 8 * (begin + row),
                 hint="leave out the option length",

@@ -51,9 +51,10 @@ class NanoGpt(ForeignFormat):
 
     def scan(self, data: ObjectBytes, about: Mapping[str, Any]) -> Iterator[ScannedRows]:
         dtype = str(about["dtype"])
+        data.refuse_placeholder()
         start = bytes(data.get(0, min(data.size, 4)))
         if int.from_bytes(start, "little") in _WITH_HEAD:
-            raise data.damaged("it begins with the head of llm.c, and not with tokens", 0, hint="cut off 1,024 bytes")
+            raise data.unsupported("it begins with the head of llm.c, not with tokens", 0, hint="cut off 1,024 bytes")
         if data.size % np.dtype(dtype).itemsize:
             raise data.damaged(
                 f"{data.size} bytes are not a multiple of a {dtype}",

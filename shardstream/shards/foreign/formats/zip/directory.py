@@ -99,12 +99,12 @@ class Directory(NamedTuple):
 def check_stored(data: ObjectBytes, member: ZipMember, remedy: str = _UNPACK) -> None:
     """Refuse members whose bytes do not lie in the zip as they are: encrypted and compressed ones."""
     if member.flags & _ENCRYPTED or member.method == 99:
-        raise data.damaged(
+        raise data.unsupported(
             f"{member.name!r} is encrypted", member.header, hint="encrypted zip files are not read: decrypt it first"
         )
     if member.method:
         how = _METHODS.get(member.method, f"method {member.method}")
-        raise data.damaged(
+        raise data.unsupported(
             f"{member.name!r} is compressed ({how}); members are read where they lie, uncompressed",
             member.header,
             hint=remedy,
@@ -118,7 +118,7 @@ def check_deflated(data: ObjectBytes, member: ZipMember) -> None:
     if not member.deflated or member.flags & _ENCRYPTED:
         check_stored(data, member)
     elif member.size > min(LARGEST, _MOST_DEFLATED * member.stored):
-        raise data.damaged(
+        raise data.unsupported(
             f"{member.name!r} announces {member.size} bytes in {member.stored}; at most {LARGEST} are read, "
             f"and deflate holds {_MOST_DEFLATED} a byte",
             member.header,
@@ -225,11 +225,14 @@ def _end_record(data: ObjectBytes, place: int, record: bytes) -> tuple[int, int,
         disk, directory_disk, here, count, length, start = wide
         disks = {disk, directory_disk}
     if disks != {0} or here != count:
-        raise data.damaged(
+        raise data.unsupported(
             "it is one part of a zip in several parts",
             place,
             hint="join the parts: zip -s 0 FIRST.zip --out WHOLE.zip",
         )
+    if start + length < end and bytes(data.get(end - length, min(length, 4))) == b"PK\1\2"[:length]:
+        what = f"{end - start - length} bytes stand before the zip, as before those that unpack themselves"
+        raise data.unsupported(what, 0, hint="take them off: zip -J FILE.zip, or unpack it")
     if start + length != end:
         raise data.damaged(
             f"its directory should be {length} bytes from {start} on, and ends at {end}: something stands before or "
@@ -274,7 +277,7 @@ def _entry(data: ObjectBytes, place: int, end: int) -> tuple[ZipMember, int]:
             raise data.damaged("an entry without the sizes that zip64 should give", place) from None
         disk = int.from_bytes(wide[-4:], "little") if disk == _MAX16 and len(wide) % 8 == 4 else disk
     if disk:
-        raise data.damaged("an entry lies in another part of the zip", place, hint="join the parts of the zip")
+        raise data.unsupported("an entry lies in another part of the zip", place, hint="join the parts of the zip")
     if not raw or b"\0" in raw:
         raise data.damaged("a member's name is empty, or has a zero byte", place)
     return ZipMember(

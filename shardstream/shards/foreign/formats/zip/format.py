@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, NamedTuple
 
-from shardstream.errors import FormatError, UsageError
+from shardstream.errors import ChangedError, FormatError, UsageError
 from shardstream.shards.fields import type_of_extension
 from shardstream.shards.foreign.contract import ForeignFormat, ForeignObject, ObjectListing, Recognised
 from shardstream.shards.foreign.formats.zip.directory import (
@@ -103,7 +103,7 @@ class Zip(ForeignFormat):
         classes = about.get("classes")
         labels = None if classes is None else {name: label for label, name in enumerate(classes)}
         if labels is not None and not values.only_images():
-            raise data.damaged("labels=folder is for zip files of nothing but images", 0, hint="leave the option out")
+            raise data.unsupported("labels=folder is for zip files of images alone", 0, hint="leave the option out")
         samples: dict[str, list[_Chosen]] = {}
         for one in chosen:
             samples.setdefault(one.key, []).append(one)
@@ -172,9 +172,9 @@ def _chosen(data: ObjectBytes, directory: Directory, folder: str, strays: Strays
             check_deflated(data, member)
             chosen.append(_Chosen(number, key, usable_field(extension.lower())))
     if others and not chosen:
-        raise data.damaged(f"none of its {others} members has an extension that could name a field", 0, hint="pack it")
+        raise data.unsupported(f"none of its {others} members has an extension to name a field by", 0, hint="pack it")
     if folder and directory.members and not chosen:
-        raise data.damaged(f"it has nothing below {folder!r}", 0, hint="look at the option folder=")
+        raise data.unsupported(f"it has nothing below {folder!r}", 0, hint="look at the option folder=")
     if not folder:
         _refuse_splits(data, {one.key.rpartition("/")[0] for one in chosen})
     return chosen
@@ -190,7 +190,7 @@ def _refuse_splits(data: ObjectBytes, folders: Iterable[str]) -> None:
     if found:
         above = "/".join(parts[0][:depth])
         choices = [f"{above}/{name}".strip("/") for name in found]
-        raise data.damaged(
+        raise data.unsupported(
             f"it holds several splits: {', '.join(choices)}", 0, hint=f"choose one with the option folder={choices[0]}"
         )
 
@@ -205,7 +205,7 @@ def _unused_classes(chosen: Sequence[_Chosen]) -> tuple[str, ...]:
 def _classes(data: ObjectBytes, chosen: Sequence[_Chosen]) -> set[str]:
     """The folders that images lie in, all as deep."""
     if len({one.key.count("/") for one in chosen}) > 1 or any("/" not in one.key for one in chosen):
-        raise data.damaged(
+        raise data.unsupported(
             "its members do not all lie in class folders of one depth",
             0,
             hint="leave out labels=folder, or choose a part with folder=",
@@ -271,7 +271,7 @@ def _label(data: ObjectBytes, labels: Mapping[str, int], key: str) -> int:
     try:
         return labels[_class_of(key)]
     except KeyError:
-        raise FormatError(
+        raise ChangedError(
             f"{key!r} lies in a folder that was not a class when the zip was listed",
             url=data.url,
             hint="index it again",

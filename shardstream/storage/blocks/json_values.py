@@ -1,15 +1,11 @@
-"""``UnsupportedError``: valid data of a kind that is not read."""
+"""Values as JSON, where that has them."""
 
 from __future__ import annotations
 
 import json
 from typing import Any
 
-from shardstream.errors import DecodeError
-
-
-class UnsupportedError(DecodeError):
-    """Valid data of a kind that is not read. The hint says what to do."""
+from shardstream.errors import UnsupportedError
 
 
 def json_bytes(value: Any) -> bytes:
