@@ -15,6 +15,7 @@ import typer
 
 from shardstream.cli.report import Exit, duration, plural, print_json, print_row, size, stderr, stdout
 from shardstream.errors import UsageError
+from shardstream.faults import FAULT_KINDS
 from shardstream.pack.dry_run import DryRun
 from shardstream.pack.output.report import PackReport
 from shardstream.progress import OnProgress, ProgressEvent
@@ -27,7 +28,7 @@ _SHOWN_REASONS = 10
 
 def _format_kinds(kinds: Mapping[str, int]) -> str:
     kept = [f"{count:,} {kind}" for kind, count in kinds.items() if kind != "addressable"]
-    found = [] if kinds.keys() == {DAMAGED} else [f"{kinds.get('addressable', 0):,} addressable"]
+    found = [] if kinds.keys() <= set(FAULT_KINDS) else [f"{kinds.get('addressable', 0):,} addressable"]
     return "; ".join(found + ([f"kept as they are: {', '.join(kept)}"] if kept else []))
 
 
@@ -104,8 +105,10 @@ def _as_json(report: PackReport) -> dict[str, Any]:
         "lost_files": report.lost_files,
         "uncounted_files": report.uncounted_files,
         "rejects_url": report.rejects_url,
+        "reject_kinds": dict(report.fault_kinds),
         "reject_reasons": dict(report.reasons),
         "damaged": report.damaged,
+        "stored_faults": report.stored_faults,
         "dropped": report.tally.dropped,
         "duplicates": report.duplicates,
         "kept_shards": report.kept,
@@ -210,7 +213,7 @@ def _print_report(report: PackReport, dest: str) -> None:
         out.print(f"{plural(report.tally.dropped, unit)} left out by the transform")
     if report.first_reject:
         one = report.first_reject
-        out.print(f"{report.told_rejects(unit)} could not be read, see {report.rejects_url}")
+        out.print(f"{report.told_rejects(unit)} could not be read, see {report.rejects_url}: {report.told_kinds}")
         out.print(f"  such as line {one.line}, {in_one_line(one.path)}: {one.reason}")
         if len(report.reasons) > 1:
             for reason, count in list(report.reasons.items())[:_SHOWN_REASONS]:

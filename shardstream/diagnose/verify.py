@@ -27,6 +27,7 @@ from shardstream.errors import (
     ShardStreamError,
     StorageError,
 )
+from shardstream.faults import FaultKind, fault_kind
 from shardstream.images.damage import check_damage
 from shardstream.images.header import probe
 from shardstream.progress import OnProgress, ProgressEvent, ignore
@@ -42,7 +43,7 @@ from shardstream.sizes import parse_size
 from shardstream.storage import PathOrUrl, Store
 from shardstream.threads import cores, each
 
-ProblemKind: TypeAlias = Literal[
+ProblemCheck: TypeAlias = Literal[
     "missing",
     "changed",
     "unreadable",
@@ -64,12 +65,12 @@ class Problem:
     """One thing that is wrong.
 
     Attributes:
-        kind: ``missing`` (no such object), ``changed`` (written again since it was indexed), ``unreadable`` (the disk
-            does not give it back), ``size``, ``checksum`` (of the whole object), ``index`` (it cannot be read),
-            ``samples`` (their number), ``fields`` (a field that the manifest lacks, or of another type), ``value`` (the
-            checksum of one value, or its size), ``tar`` (a member that is not what the index says), ``version`` (the
-            manifest of an old version, or its table), ``keys`` (the table of keys, where there is one) or ``picture``
-            (it is as it was written, but damaged; only where pictures are decoded).
+        check: The check that found it. ``missing``: no such object. ``changed``: written again since it was indexed.
+            ``unreadable``: the disk does not give it back. ``size``, ``checksum``: of the whole object. ``index``: it
+            cannot be read. ``samples``: their number. ``fields``: a field that the manifest lacks, or of another type.
+            ``value``: the checksum of one value, or its size. ``tar``: a member that is not what the index says.
+            ``version``: the manifest of an old version, or its table. ``keys``: the table of keys, where there is one.
+            ``picture``: as it was written, and not to be decoded; only where images are decoded.
         shard: Object name.
         what: In words.
         sample: Number in the shard, from 0.
@@ -78,9 +79,11 @@ class Problem:
         offset: Byte in the object.
         sound_copy: Where the whole shard is as it was written, to be restored from: the URL of the object in one of
             ``replicas``, or the folder of ``cache``; ``None`` where none is known.
+        kind: What is at fault. ``damaged``: bytes are not what was written. ``unsupported``: a valid image of a kind
+            that is not read. ``missing``: no such object, another one, or a placeholder such as a Git LFS pointer.
     """
 
-    kind: ProblemKind
+    check: ProblemCheck
     shard: str
     what: str
     sample: int | None = None
@@ -88,6 +91,7 @@ class Problem:
     field: str | None = None
     offset: int | None = None
     sound_copy: str | None = None
+    kind: FaultKind = "damaged"
 
 
 @dataclass(frozen=True, slots=True)
@@ -216,9 +220,10 @@ def verify(
 
 
 def _of_object(path: str, error: FormatError | NotFoundError) -> Problem:
-    kind: ProblemKind = "missing" if isinstance(error, NotFoundError) else "checksum"
+    check: ProblemCheck = "missing" if isinstance(error, NotFoundError) else "checksum"
     offset = error.place.get("offset")
-    return Problem(kind, path, error.what, offset=offset if isinstance(offset, int) else None)
+    at = offset if isinstance(offset, int) else None
+    return Problem(check, path, error.what, offset=at, kind=fault_kind(error))
 
 
 def _sound_copy(dataset: OpenedDataset, number: int) -> str | None:
@@ -239,7 +244,7 @@ def _old_versions(store: Store, manifest: Manifest) -> Iterator[Problem]:
         try:
             Manifest.parse(store.get(old.head), store.get, url=store.url, old=old)
         except (DataError, NotFoundError) as error:
-            yield Problem("version", old.head, error.what)
+            yield Problem("version", old.head, error.what, kind=fault_kind(error))
 
 
 def _key_tables(store: Store, manifest: Manifest) -> Iterator[Problem]:
@@ -270,12 +275,13 @@ class _Shard:
         """All problems of this shard."""
         data, index = self._found.data, self._found.index
         if isinstance(data, StorageError):
-            kinds: dict[type[StorageError], ProblemKind] = {
+            checks: dict[type[StorageError], ProblemCheck] = {
                 NotFoundError: "missing",
                 TooLarge: "size",
                 ChangedError: "changed",
             }
-            yield Problem(kinds.get(type(data), "unreadable"), self.name, data.what)
+            check = checks.get(type(data), "unreadable")
+            yield Problem(check, self.name, data.what, kind="damaged" if check == "size" else fault_kind(data))
             return
         if isinstance(data, LooseValues):
             yield from self._loose(data, index)
@@ -309,8 +315,9 @@ class _Shard:
             for row, path, found in data.each(column):
                 if isinstance(found, StorageError):
                     self._wrong.add((column.name, row))
-                    kind: ProblemKind = "missing" if isinstance(found, NotFoundError) else "changed"
-                    yield Problem(kind, path, found.what, row, index.keys[row], column.name)
+                    check: ProblemCheck = "missing" if isinstance(found, NotFoundError) else "changed"
+                    kind = fault_kind(found)
+                    yield Problem(check, path, found.what, row, index.keys[row], column.name, kind=kind)
                 else:
                     self.values, self.bytes = self.values + 1, self.bytes + len(found)
 
@@ -402,14 +409,15 @@ class _Shard:
     def _decoded_loose(self, data: LooseValues, index: ShardIndex, column: Column) -> Iterator[Problem]:
         there = (one for one in data.each(column) if not isinstance(one[2], StorageError))
 
-        def look(one: tuple[int, str, Any]) -> tuple[int, str, str | None]:
+        def look(one: tuple[int, str, Any]) -> tuple[int, str, DecodeError | None]:
             row, path, stored = one
             return row, path, _damage_of(stored, index, column, row)
 
         for row, path, error in each(look, there, at_once=cores(), what=f"a picture of {self.name} to be decoded"):
             self.pictures += 1
             if error is not None:
-                yield Problem("picture", path, error, row, index.keys[row], column.name)
+                kind = fault_kind(error)
+                yield Problem("picture", path, error.what, row, index.keys[row], column.name, kind=kind)
 
     def _decoded(self, data: memoryview | FetchedValues, index: ShardIndex, column: Column) -> Iterator[Problem]:
         rows = np.arange(index.samples)
@@ -423,11 +431,13 @@ class _Shard:
         for row, error in zip(chosen, found, strict=True):
             if error is not None:
                 offset = int(column.extents(np.array([row]))[0][0])
-                yield Problem("picture", self.name, error, row, index.keys[row], column.name, offset)
+                key, kind = index.keys[row], fault_kind(error)
+                yield Problem("picture", self.name, error.what, row, key, column.name, offset, kind=kind)
 
-    def _from_error(self, kind: ProblemKind, error: ShardStreamError) -> Problem:
+    def _from_error(self, check: ProblemCheck, error: ShardStreamError) -> Problem:
         offset = error.place.get("offset")
-        return Problem(kind, self.name, error.what, offset=int(offset) if offset is not None else None)
+        at = int(offset) if offset is not None else None
+        return Problem(check, self.name, error.what, offset=at, kind=fault_kind(error))
 
 
 def _stored(index: ShardIndex) -> list[Column]:
@@ -435,19 +445,19 @@ def _stored(index: ShardIndex) -> list[Column]:
     return [column for column in index.columns.values() if column.type.kind != "scalar"]
 
 
-def _damage(data: memoryview | FetchedValues, index: ShardIndex, column: Column, row: int) -> str | None:
-    """Why a picture is damaged; ``None`` if it is not."""
+def _damage(data: memoryview | FetchedValues, index: ShardIndex, column: Column, row: int) -> DecodeError | None:
+    """Why a picture cannot be decoded; ``None`` if it can."""
     offsets, lengths = column.extents(np.array([row]))
     return _damage_of(data[int(offsets[0]) : int(offsets[0] + lengths[0])], index, column, row)
 
 
-def _damage_of(stored: memoryview, index: ShardIndex, column: Column, row: int) -> str | None:
+def _damage_of(stored: memoryview, index: ShardIndex, column: Column, row: int) -> DecodeError | None:
     try:
         if column.raw_lengths is not None:
             stored = decompress(stored, size=int(column.raw_lengths[row]))
         check_damage(stored, probe(stored), decode=True)
     except DecodeError as error:
-        return error.what
+        return error
     except MissingExtraError as error:
         place: dict[str, Any] = {"shard": index.path, "sample": row, "key": index.keys[row], "field": column.name}
         raise error.at(**place) from error.__cause__

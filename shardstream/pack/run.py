@@ -11,6 +11,7 @@ from functools import partial
 from typing import Any, Literal
 
 from shardstream.errors import TooManyRejectsError, UsageError
+from shardstream.faults import told_kinds
 from shardstream.images.jpeg.transcode import DEFAULT_WIDTH
 from shardstream.pack.bins.binning import Long, Packing, TokenDtype
 from shardstream.pack.encode.images import DEFAULT_MAX_PIXELS, Check, Damaged, Jpeg
@@ -292,11 +293,12 @@ def pack(
 def logged(report: PackReport, *, kept: bool) -> PackReport:
     """A report whose rejects stand in the log, and its damaged pictures where they were ``kept``."""
     if report.rejects:
-        _log.warning("%s could not be read: see %s", report.told_rejects("sample"), report.rejects_url)
+        told = report.told_rejects("sample"), report.rejects_url, report.told_kinds
+        _log.warning("%s could not be read: see %s (%s)", *told)
     if report.lost_files:
-        _log.warning("files are damaged: %s", report.told_files)
-    if kept and report.damaged:
-        _log.warning("%s stored as found", plural(report.damaged, "damaged picture"))
+        _log.warning("files were not read whole: %s", report.told_files)
+    if kept and (faults := report.stored_faults):
+        _log.warning("%s stored as found (%s)", plural(sum(faults.values()), "image"), told_kinds(faults))
     return report
 
 
@@ -355,6 +357,7 @@ def run_pack(source: Any, dest: PathOrUrl, options: PackOptions, **how: Any) -> 
         notes=plan.notes,
         seconds=time.monotonic() - started,
         reasons=rejects.reasons,
+        fault_kinds=rejects.kinds,
         sizes=sizes_of(results),
         tally=sum_of(results),
         kept=sum(result.kept for result in results),

@@ -306,7 +306,7 @@ def test_verify_finds_and_exits_with_1(packed: Path) -> None:
     assert "restore" in result.stdout.splitlines()[-1]
     found = run("verify", packed, "--json")
     assert found.exit_code == 1
-    assert json.loads(found.stdout)["problems"][0]["kind"] == "checksum"
+    assert json.loads(found.stdout)["problems"][0]["check"] == "checksum"
 
 
 def test_verify_seals_what_was_edited_by_hand(packed: Path) -> None:

@@ -128,7 +128,7 @@ def test_a_damaged_shard_in_a_store(s3: S3Place) -> None:
     result = run("verify", s3.url(), "--json", *flags(s3.options))
     assert result.exit_code == 1
     problems = json.loads(result.stdout)["problems"]
-    assert [(one["kind"], one["shard"][-5]) for one in problems] == [
+    assert [(one["check"], one["shard"][-5]) for one in problems] == [
         *(("checksum", "0"), ("value", "0"), ("size", "1"), ("index", "1"), ("missing", "2"), ("size", "3")),
     ]
 

@@ -139,7 +139,7 @@ def test_verify_looks_at_the_place_itself_and_names_a_sound_copy(far: S3Place, g
     view(far.url(), range(COUNTS[1]), cache=cache, **there)  # all of it
     name = damage(far, grown, tmp_path, 3)
     alone = verify(far.url(), **there).problems
-    assert {one.kind for one in alone} == {"checksum", "value"}
+    assert {one.check for one in alone} == {"checksum", "value"}
     assert {(one.shard, one.sound_copy) for one in alone} == {(name, None)}
     damaged = tmp_path / "damaged"
     for places, copy in (
@@ -149,7 +149,7 @@ def test_verify_looks_at_the_place_itself_and_names_a_sound_copy(far: S3Place, g
         ({"cache": tmp_path / "other"}, None),
     ):
         report = verify(far.url(), **places, **there)
-        assert [(one.kind, one.shard) for one in report.problems] == [(one.kind, one.shard) for one in alone]
+        assert [(one.check, one.shard) for one in report.problems] == [(one.check, one.shard) for one in alone]
         assert {one.sound_copy for one in report.problems} == {copy}
     code, report = command("verify", far.url(), "-q", "--replica", grown, options=far.options)
     assert code == 1

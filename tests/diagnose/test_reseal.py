@@ -64,12 +64,12 @@ def test_old_versions_are_looked_at_and_sealed(tmp_path: Path) -> None:
     assert verify(url).ok
     edit(url / "dataset-v1.json", meta={"by": "hand"})
     (problem,) = verify(url).problems
-    assert (problem.kind, problem.shard) == ("version", "dataset-v1.json")
+    assert (problem.check, problem.shard) == ("version", "dataset-v1.json")
     assert reseal(url) == ("dataset-v1.json",)
     assert verify(url).ok
     assert Manifest.load(url, version=1).meta == {"by": "hand"}
     (url / "dataset-v1.json").unlink()
-    assert [problem.kind for problem in verify(url).problems] == ["version"]
+    assert [problem.check for problem in verify(url).problems] == ["version"]
     with pytest.raises(NotFoundError):
         reseal(url)
 

@@ -23,7 +23,7 @@ def first(url: Path) -> tuple[Path, ShardIndex]:
 
 
 def kinds(problems: tuple[Problem, ...]) -> list[str]:
-    return [problem.kind for problem in problems]
+    return [problem.check for problem in problems]
 
 
 @pytest.mark.parametrize("format", ["tar", "record"])
@@ -68,8 +68,8 @@ def test_a_flipped_byte_names_its_value(tmp_path: Path, format: str, field: str)
     flip(path, offset)
     report = verify(url)
     whole, value = report.problems
-    assert whole.kind == "checksum"
-    assert (value.kind, value.shard, value.sample, value.key, value.field) == ("value", path.name, 4, "a.b/4", field)
+    assert whole.check == "checksum"
+    assert (value.check, value.shard, value.sample, value.key, value.field) == ("value", path.name, 4, "a.b/4", field)
     assert value.offset == offset
 
 
@@ -84,7 +84,7 @@ def test_all_problems_are_found(tmp_path: Path) -> None:
     (url / manifest.shard_name(manifest.shards - 1)).unlink()
     report = verify(url)
     assert kinds(report.problems) == ["checksum", "value", "value", "value", "missing"]
-    assert [problem.sample for problem in report.problems if problem.kind == "value"] == [1, 2, 5]
+    assert [problem.sample for problem in report.problems if problem.check == "value"] == [1, 2, 5]
 
 
 @pytest.mark.parametrize("format", ["tar", "record"])
@@ -143,7 +143,7 @@ def test_a_member_under_another_name(tmp_path: Path) -> None:
     path, _ = first(url)
     rename(path, b"a%2Eb/1.cls", b"a%2Eb/1.clz")
     problem = verify(url).problems[-1]
-    assert problem.kind == "tar"
+    assert problem.check == "tar"
     assert (problem.sample, problem.field) == (1, "cls")
     assert "'a%2Eb/1.clz' where 'a%2Eb/1.cls' belongs" in problem.what
 
@@ -176,6 +176,6 @@ def test_a_damaged_table_of_keys_is_found(tmp_path: Path) -> None:
     table = next(url.glob("keys-*.table"))
     flip(table, 20)
     (problem,) = verify(url).problems
-    assert (problem.kind, problem.shard) == ("keys", table.name)
+    assert (problem.check, problem.shard) == ("keys", table.name)
     table.unlink()
     assert verify(url).ok, "a data set need not have one"

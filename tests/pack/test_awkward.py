@@ -75,7 +75,7 @@ def not_pictures(rgb: Image.Image) -> dict[str, tuple[bytes, str]]:
     jpg, png = encoded(rgb, "JPEG"), encoded(rgb, "PNG")
     return {
         "empty.jpg": (b"", "empty"),
-        "page.jpg": (b"<!DOCTYPE html><html><body>404 Not Found</body></html>", "HTML page"),
+        "page.jpg": (b"<!DOCTYPE html><html><body>404 Not Found</body></html>", "web page"),
         "cut.jpg": (jpg[: len(jpg) // 2], "end"),
         "cut.png": (png[: len(png) // 2], "end"),
         "bomb.png": (png[:16] + (60_000).to_bytes(4, "big") * 2 + png[24:], "checksum"),

@@ -101,7 +101,7 @@ def test_damaged_pictures_are_left_out_with_a_reason(tmp_path: Path, source: Cal
     manifest = pack(source(tmp_path), tmp_path / "out", **options(source), check=check, workers=0)
     found = named(tmp_path / "out")
     assert found.pop("short") == TRUNCATED
-    assert found.pop("page") == "an HTML page, not a picture"
+    assert found.pop("page") == "a web page (HTML) is here, not the data"
     if check == "decode":
         assert "does not decode: Corrupt JPEG data" in found.pop("broken")
     assert not found
@@ -110,14 +110,15 @@ def test_damaged_pictures_are_left_out_with_a_reason(tmp_path: Path, source: Cal
 
 
 @pytest.mark.parametrize("source", SOURCES)
-@pytest.mark.parametrize(("check", "count"), [("header", 2), ("decode", 3)])
+@pytest.mark.parametrize(("check", "count"), [("header", 1), ("decode", 2)])
 def test_they_are_kept_to_the_byte_and_counted(
     tmp_path: Path, source: Callable[[Path], Any], check: Any, count: int, caplog: pytest.LogCaptureFixture
 ) -> None:
     given = {**options(source), "damaged": "keep", "check": check}
     manifest = pack(source(tmp_path), tmp_path / "out", **given, workers=0)
     assert manifest.kinds["jpg"]["damaged"] == count
-    assert caplog.text.count(f"{count} damaged pictures stored as found") == 1
+    assert manifest.kinds["jpg"]["missing"] == 1  # the web page
+    assert caplog.text.count(f"{count + 1} images stored as found (") == 1
     stored = {key.rsplit("/", 1)[-1]: sample["jpg"] for key, sample in samples(tmp_path / "out").items()}
     assert stored == pictures()
     assert not (tmp_path / "out" / "rejects.jsonl").exists()
@@ -130,7 +131,7 @@ def test_damaged_pictures_are_not_made_addressable_or_smaller(tmp_path: Path) ->
         stored = {key: sample["jpg"] for key, sample in samples(out).items()}
         assert stored["short"] == pictures()["short"]
         assert stored["page"] == PAGE
-        assert manifest.kinds["jpg"]["damaged"] >= 2
+        assert manifest.kinds["jpg"]["damaged"] >= 1
 
 
 def mended(sample: dict[str, Any]) -> dict[str, Any]:
@@ -237,7 +238,7 @@ def test_verify_names_what_is_damaged_already(stored: Path) -> None:
     assert verify(stored).ok
     report = verify(stored, decode=True, progress=events.append)
     assert [problem.key for problem in report.problems] == BAD
-    assert {problem.kind for problem in report.problems} == {"picture"}
+    assert {problem.check for problem in report.problems} == {"picture"}
     assert report.problems[0].what == TRUNCATED
     assert report.pictures == 7
     assert events[-1].problems == 3
@@ -254,7 +255,7 @@ def test_verify_does_not_decode_what_was_changed_since(stored: Path) -> None:
     assert first.offset is not None
     data[first.offset + 30] ^= 0xFF
     path.write_bytes(data)
-    kinds = [problem.kind for problem in verify(stored, decode=True).problems if problem.key == first.key]
+    kinds = [problem.check for problem in verify(stored, decode=True).problems if problem.key == first.key]
     assert kinds == ["value"]
 
 
@@ -270,7 +271,7 @@ def test_verify_says_which_picture_needs_what_is_not_installed(stored: Path, mon
 def test_repack_leaves_them_out_and_says_which(stored: Path, tmp_path: Path) -> None:
     same = repack(stored, tmp_path / "same", workers=0)
     assert same.samples == 6
-    assert same.kinds["jpg"]["damaged"] == 2
+    assert (same.kinds["jpg"]["damaged"], same.kinds["jpg"]["missing"]) == (1, 1)
     assert {key: sample["jpg"] for key, sample in samples(tmp_path / "same").items()} == pictures()
     made = repack(stored, tmp_path / "made", drop_damaged=True, workers=0)
     assert list(samples(tmp_path / "made")) == ["good0", "good1", "good2"]
@@ -292,9 +293,12 @@ def test_the_commands(tmp_path: Path) -> None:
     assert done.exit_code == 0, done.output
     assert "3 samples could not be read" in done.output
     done = run("pack", source, kept, *flags, "--damaged", "keep", "--json")
-    assert json.loads(done.stdout.splitlines()[-1])["damaged"] == 2
-    assert "jpg: kept as they are: 2 damaged" in run("pack", source, tmp_path / "k", *flags, "--damaged", "keep").output
-    assert "plain, 2 damaged" in run("info", kept).output
+    assert json.loads(done.stdout.splitlines()[-1])["damaged"] == 1
+    assert (
+        "jpg: kept as they are: 1 damaged, 1 missing"
+        in run("pack", source, tmp_path / "k", *flags, "--damaged", "keep").output
+    )
+    assert "plain, 1 damaged, 1 missing" in run("info", kept).output
     assert run("verify", kept, "--quiet").exit_code == 0
     found = run("verify", kept, "--decode", "--quiet")
     assert found.exit_code == 1

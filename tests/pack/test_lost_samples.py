@@ -64,6 +64,7 @@ def test_a_broken_line_costs_its_sample_alone(way: str, name: str, where: str, t
         {
             "path": name,
             "line": line,
+            "kind": "damaged",
             "reason": f"line {line} is not a row: Unterminated string starting at column 10 (offset {begin + 9})",
         }
         for line, begin in zip(BROKEN, begins, strict=True)
@@ -116,7 +117,7 @@ def test_a_damaged_file_says_how_many_samples_it_costs(make: Any, tmp_path: Path
     assert told in reject["reason"]
     text = " ".join(found.stdout.split())
     assert ("at least 1 sample could not be read" if lost is None else f"{lost} samples could not be read") in text
-    assert "1 file lost, wholly or from a damaged place on" in text
+    assert "1 file lost, wholly or in part" in text
     again = CliRunner().invoke(app, ["pack", str(source), str(tmp_path / "out"), "--json"])
     assert again.exit_code == Exit.PROBLEMS
     report = json.loads(again.stdout)

@@ -297,7 +297,12 @@ def test_packed_fields_come_back(tmp_path: Path) -> None:
     assert found.pop("jpg") == jpeg(5)
     assert found == {"cls": 5, "txt": b"note, 5", "w": 2.5, "json": b'{"a":[5]}'}
     (reject,) = map(json.loads, (tmp_path / "out" / "rejects.jsonl").read_text().splitlines())
-    assert reject == {"path": "missing.jpg", "line": 14, "reason": "column 'n': 'x' cannot be read as int16"}
+    assert reject == {
+        "path": "missing.jpg",
+        "line": 14,
+        "kind": "invalid",
+        "reason": "column 'n': 'x' cannot be read as int16",
+    }
 
 
 def test_names_of_files_that_are_made_of_cells(tmp_path: Path) -> None:

@@ -118,7 +118,7 @@ def test_what_cannot_be_read_is_listed(tmp_path: Path) -> None:
         "empty.jpg": "empty",
         "text.jpg": "neither JPEG",
         "cut.jpg": "JPEG",
-        "wrong.txt": "str",
+        "wrong.txt": "UTF-8",
         "bad.json": "json",
         "loop.jpg": "symbolic links",
         "pipe.jpg": "not a regular file",
@@ -146,7 +146,9 @@ def test_a_name_that_is_no_utf8_is_packed_and_rejected_alike(tmp_path: Path) -> 
     (tmp_path / "list.tsv").write_bytes(b"caf\xe9.jpg\t1\nth\xe9.jpg\t1\n")
     pack(tmp_path / "list.tsv", tmp_path / "out", workers=0)
     assert list(samples(tmp_path / "out")) == ["caf%E9"]
-    assert rejects(tmp_path / "out") == [{"path": "th%E9.jpg", "line": 2, "reason": "there is no such file"}]
+    assert rejects(tmp_path / "out") == [
+        {"path": "th%E9.jpg", "line": 2, "kind": "missing", "reason": "there is no such file"}
+    ]
 
 
 def test_a_shard_of_rejects_only(tmp_path: Path) -> None:

@@ -28,7 +28,11 @@ HEIC = b"\0\0\0\x18ftypheic\0\0\0\0mif1heic" + bytes(40)
 FILES = {"a.gif": GIF, "b.tif": TIFF, "c.png": PNG, "d.jpg": GIF, "e.eps": EPS, "f.jpg": EPS, "g.gif": b"<html>404"}
 # By key: the field and what it holds; what is left out, with what its reason says.
 PACKED = {"a": ("gif", GIF), "b": ("tif", TIFF), "c": ("png", PNG), "d": ("jpg", GIF)}
-REJECTED = {"e": "EPS files are never opened", "f": "EPS files are never opened", "g": "an HTML page, not a picture"}
+REJECTED = {
+    "e": "EPS files are never opened",
+    "f": "EPS files are never opened",
+    "g": "a web page (HTML) is here, not the data",
+}
 
 
 def files(root: Path, contents: dict[str, bytes]) -> Path:

@@ -157,7 +157,7 @@ def test_a_damaged_table_is_told_and_made_anew(tmp_path: Path, home: Path, caplo
     whole = bytearray((tmp_path / "out" / name).read_bytes())
     whole[3] ^= 4
     (tmp_path / "out" / name).write_bytes(whole)
-    assert [(one.kind, one.shard) for one in verify(tmp_path / "out").problems] == [("keys", name)]
+    assert [(one.check, one.shard) for one in verify(tmp_path / "out").problems] == [("keys", name)]
     check(ss.Reader(tmp_path / "out"), made)
     assert caplog.text.count("the key table is damaged") == 1
 

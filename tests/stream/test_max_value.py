@@ -83,7 +83,7 @@ def test_a_value_beyond_the_limit_names_shard_and_field(tmp_path: Path, name: st
         read()
     assert bytes(np.asarray(ss.Reader(url, max_value=size)[0][name])) == bytes(value)
     (problem, *rest) = verify(url, max_value=size - 1).problems
-    assert (problem.kind, problem.field, problem.sample, problem.key) == ("value", name, 0, "k0")
+    assert (problem.check, problem.field, problem.sample, problem.key) == ("value", name, 0, "k0")
     assert len(rest) == (7 if whole and name != "fixed" else 0)
     assert verify(url, max_value=size).ok
 

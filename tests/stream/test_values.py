@@ -171,7 +171,7 @@ def test_a_row_that_ends_in_the_middle_of_a_number(tmp_path: Path, format: str, 
     batch = ss.ShardDataset(folder, batch_size=6, shuffle=False, fields=fields, on_error="skip").peek()
     assert [len(one) for one in batch["row"]] == [n for n in range(6) if n != 3]
     (problem,) = verify(folder).problems
-    assert (problem.kind, problem.sample, problem.key, problem.field) == ("value", 3, "k000003", "row")
+    assert (problem.check, problem.sample, problem.key, problem.field) == ("value", 3, "k000003", "row")
     assert problem.what == "the value has 7 bytes, no multiple of the 2 of values:uint16"
     assert "7 bytes are not a multiple" in view(folder, [3]).samples[0].fields[-1].text
     with pytest.raises(DecodeError, match=r"7 bytes .*key k000003, field row"):

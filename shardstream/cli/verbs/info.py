@@ -13,7 +13,7 @@ from shardstream.cli.flags import DatasetUrl, Json, arguments_of
 from shardstream.cli.report import plural, print_found, size, stdout
 from shardstream.cli.stores import format_url
 from shardstream.dataset.opening import open_datasets
-from shardstream.shards.manifest import DAMAGED
+from shardstream.faults import FAULT_KINDS, told_kinds
 from shardstream.text import in_one_line, json_text
 
 _SHOWN_CLASSES = 8
@@ -54,11 +54,12 @@ def _share(present: float) -> str:
 
 def _stored(field: diagnose.FieldInfo) -> str:
     stored = "zstd" if field.codec == "zstd" else "plain"
-    files, damaged = sum(field.kinds.values()), field.kinds.get(DAMAGED, 0)
-    if files > damaged:  # JPEG files were made addressable, as far as they can be
+    faults = {fault: field.kinds[fault] for fault in FAULT_KINDS if fault in field.kinds}
+    files = sum(field.kinds.values())
+    if files > sum(faults.values()):  # JPEG files were made addressable, as far as they can be
         share = field.kinds.get("addressable", 0) / files
         stored = f"{share:.1%} addressable" if share < 1 else "addressable"
-    return f"{stored}, {damaged:,} damaged" if damaged else stored
+    return f"{stored}, {told_kinds(faults)}" if faults else stored
 
 
 def _container(found: diagnose.Info) -> str:

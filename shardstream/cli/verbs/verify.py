@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from typing import Annotated, Any
 
@@ -14,6 +15,7 @@ from shardstream.cli.progress import drawing
 from shardstream.cli.report import Exit, duration, plural, print_first, print_found, size, stdout
 from shardstream.cli.stores import format_url
 from shardstream.dataset.opening import open_datasets
+from shardstream.faults import told_kinds
 from shardstream.text import in_one_line
 
 
@@ -32,7 +34,8 @@ def verify(
         ),
     ] = False,
     decode: Annotated[
-        bool, typer.Option("--decode", help="Decode every picture as well, and name those that are damaged.")
+        bool,
+        typer.Option("--decode", help="Decode every image as well, and name those that are damaged or unsupported."),
     ] = False,
     max_value: Annotated[
         str, typer.Option(help="Largest value, as it is delivered, that is not a problem.", metavar="SIZE")
@@ -66,12 +69,13 @@ def _print(report: diagnose.VerifyReport, url: str, resealed: Sequence[str]) -> 
     sound = "sound" if report.compared else "all there, with no checksums to compare"
     if report.own:
         looked_at += f", {' and '.join(report.own)} compared"
-    verdict = sound if report.ok else plural(len(report.problems), "problem")
+    told = told_kinds(dict(Counter(one.kind for one in report.problems).most_common()))
+    verdict = sound if report.ok else f"{plural(len(report.problems), 'problem')}: {told}"
     out.print(f"{url}: {verdict} ({looked_at})")
     if not report.compared:
         makes = f"pack {url} DEST" if report.loose else f"index {url} --checksums"
         out.print(f"next: shardstream {makes}, which reads everything and makes them")
-    if any(problem.kind != "picture" for problem in report.problems):
+    if any(problem.check != "picture" for problem in report.problems):
         out.print("next: restore the shards named above from their source, or pack again with --overwrite")
     elif not report.ok:
         out.print(f"next: shardstream repack {url} DEST --drop-damaged, which leaves these samples out")

@@ -11,6 +11,7 @@ from typing import Any
 from urllib.parse import unquote
 
 from shardstream.errors import AccessError, NotFoundError, StorageError, UsageError
+from shardstream.faults import FaultKind, fault_kind
 from shardstream.storage import Location, RetryPolicy, Store, open_store
 from shardstream.storage.base.address import Address, parse
 from shardstream.storage.base.location import Access
@@ -25,7 +26,16 @@ _STORES = 64  # hosts and buckets whose connections are kept
 
 
 class Unreadable(Exception):
-    """A sample that cannot be packed; the message says why."""
+    """A sample that cannot be packed; the message says why.
+
+    Args:
+        reason: Why.
+        kind: What is at fault.
+    """
+
+    def __init__(self, reason: str, kind: FaultKind = "invalid") -> None:
+        super().__init__(reason)
+        self.kind = kind
 
 
 def is_url(path: str) -> bool:
@@ -66,14 +76,14 @@ class Files:
             store, name = self._object(address)
             data = bytes(store.get(name))
         except NotFoundError as error:
-            raise Unreadable("there is no such file") from error
+            raise Unreadable("there is no such file", "missing") from error
         except StorageError as error:
             # One web server of thousands is no reason to stop; a bucket that cannot be read will not be for the next.
             if address.kind != "http":
                 raise
-            raise Unreadable(error.what) from error
+            raise Unreadable(error.what, fault_kind(error)) from error
         if not data:
-            raise Unreadable("the file is empty")
+            raise Unreadable("the file is empty", "damaged")
         return data
 
     def size(self, path: str) -> int:
@@ -155,23 +165,23 @@ def read_file(path: str) -> bytes:
             data += b"".join(iter(lambda: os.read(handle, 1 << 24), b""))
         after = os.fstat(handle)
         if (after.st_size, after.st_mtime_ns) != (found.st_size, found.st_mtime_ns):
-            raise Unreadable("the file changed while it was being read")
+            raise Unreadable("the file changed while it was being read", "damaged")
     except AccessError as error:
-        raise Unreadable(error.what) from error
+        raise Unreadable(error.what, fault_kind(error)) from error
     except OSError as error:
         raise _explain(error, path) from error
     finally:
         os.close(handle)
     if not data:
-        raise Unreadable("the file is empty")
+        raise Unreadable("the file is empty", "damaged")
     return data
 
 
 def _explain(error: OSError | ValueError, path: str) -> Unreadable | StorageError:
     if isinstance(error, ValueError):  # a zero byte in the path
-        return Unreadable(f"no file can be called so: {error}")
+        return Unreadable(f"no file can be called so: {error}", "missing")
     if error.errno in _EXHAUSTED:
         return StorageError(f"{error.strerror}", url=path, hint="raise the limit (ulimit -n), or use fewer workers")
     if error.errno == errno.ENOENT:
-        return Unreadable("there is no such file")
-    return Unreadable(error.strerror or str(error))
+        return Unreadable("there is no such file", "missing")
+    return Unreadable(error.strerror or str(error), "missing")

@@ -7,8 +7,9 @@ from dataclasses import dataclass
 from importlib.util import find_spec
 from typing import Any, Literal, TypeAlias, get_args
 
-from shardstream.errors import DecodeError, MissingExtraError, UsageError
+from shardstream.errors import DecodeError, MissingExtraError, UnsupportedError, UsageError
 from shardstream.extras import require
+from shardstream.faults import fault_kind
 from shardstream.images.damage import check_damage
 from shardstream.images.header import ImageInfo, probe
 from shardstream.images.jpeg.segments import stripped
@@ -114,7 +115,7 @@ class ImageOptions:
 
         Returns:
             The file; and for JPEG ``"addressable"``, or what kind of file was kept as it is. ``None`` for other files,
-            and where that was not asked for. ``"damaged"`` for a file of any kind that would have been rejected.
+            and where that was not asked for. For a file of any kind that would have been rejected, its `FaultKind`.
 
         Raises:
             DecodeError: It is not an image, is damaged, or has too many pixels.
@@ -125,7 +126,7 @@ class ImageOptions:
         except (DecodeError, MissingExtraError) as error:
             return self._kept(data, error)
         if info.width * info.height > self.max_pixels:
-            raise DecodeError(
+            raise UnsupportedError(
                 f"the image has {info.width} × {info.height} pixels, more than max_pixels={self.max_pixels}"
             )
         try:
@@ -137,7 +138,7 @@ class ImageOptions:
         """A file that is damaged, or cannot be looked at here: as it is, or the error."""
         if self.damaged == "reject":
             raise error
-        return data, DAMAGED if isinstance(error, DecodeError) else None
+        return data, fault_kind(error) if isinstance(error, DecodeError) else None
 
     def _prepared(self, data: bytes, info: ImageInfo) -> tuple[bytes, str | None]:
         check_damage(data, info, decode=self.check == "decode")

@@ -7,11 +7,13 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple, TypeAlias
 
 from shardstream.errors import DecodeError, FieldError, MissingExtraError, ShardStreamError
+from shardstream.faults import fault_kind
 from shardstream.pack.encode.files import Unreadable
 from shardstream.pack.encode.images import ImageOptions
 from shardstream.pack.sources.base import File, Item, LabelFile
 from shardstream.pack.sources.declared import array_dtype
 from shardstream.pack.sources.values import KEY, encode
+from shardstream.placeholders import is_pointer, pointer_error
 from shardstream.shards.fields import Encoded, FieldType, from_bytes
 
 Transform: TypeAlias = Callable[[dict[str, Any]], "Mapping[str, Any] | None"]
@@ -83,6 +85,8 @@ class SampleEncoder:
                     encoded, what = self.images.prepare(bytes(encoded))
                     if what is not None:
                         kinds[name] = what
+                elif isinstance(item.values.get(name), File) and isinstance(encoded, bytes) and is_pointer(encoded):
+                    raise pointer_error()  # text would be taken for what it says
             except UNREADABLE as error:
                 named = name in self.declared or (declared is not None and array_dtype(declared) is not None)
                 raise unreadable(error, name if named else None) from error
@@ -113,9 +117,9 @@ class SampleEncoder:
 def unreadable(error: ShardStreamError, declared: str | None) -> Unreadable:
     """One of `UNREADABLE` as the reason of a reject; ``declared`` names the field if its type was."""
     if isinstance(error, MissingExtraError):  # of this file alone: others may need nothing
-        return Unreadable(f"{error.what}; {error.hint}")
+        return Unreadable(f"{error.what}; {error.hint}", fault_kind(error))
     named = isinstance(error, FieldError) and declared is not None
-    return Unreadable(f"field {declared!r}: {error.what}" if named else error.what)
+    return Unreadable(f"field {declared!r}: {error.what}" if named else error.what, fault_kind(error))
 
 
 def values_of(item: Item, contents: Mapping[str, bytes]) -> dict[str, Any]:
@@ -129,6 +133,8 @@ def values_of(item: Item, contents: Mapping[str, bytes]) -> dict[str, Any]:
 def _content(file: File, data: bytes) -> bytes | int:
     if not isinstance(file, LabelFile):
         return data
+    if is_pointer(data):
+        raise unreadable(pointer_error(), None)
     try:
         return int(data)
     except ValueError:

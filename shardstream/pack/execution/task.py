@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from shardstream.errors import FieldError, UsageError
+from shardstream.faults import fault_kind
 from shardstream.pack.bins.counts import StoredBinCounter
 from shardstream.pack.bins.documents import Document, DocumentEncoder
 from shardstream.pack.bins.windows import BinWriter, ShardBins
@@ -154,7 +155,7 @@ class _Filling:
                     added.samples += 1
                     self._packed.append(item.line)
             except Unreadable as error:
-                reject = item if isinstance(item, Reject) else Reject(item.line, item.path, str(error))
+                reject = item if isinstance(item, Reject) else Reject(item.line, item.path, str(error), kind=error.kind)
                 reject = reject._replace(path=valid_unicode(reject.path))
                 added.rejects += 1 if reject.samples is None else reject.samples
                 if self.rejects:
@@ -169,13 +170,13 @@ class _Filling:
     def _load(self, item: Item | Reject, contents: Contents | Unreadable, added: Counts) -> Loaded | Document | None:
         """A sample as it is to be stored, ``None`` if it is left out; `Unreadable`."""
         if isinstance(item, Reject):
-            raise Unreadable(item.reason)
+            raise Unreadable(item.reason, item.kind)
         if isinstance(contents, Unreadable):
             raise contents
         size = sum(map(len, contents.values()))
         added.bytes += size
         if item.size is not None and size != item.size:
-            raise Unreadable(f"it has {size} bytes, and had {item.size} when it was listed")
+            raise Unreadable(f"it has {size} bytes, and had {item.size} when it was listed", "damaged")
         return self._task.recipe.load(item, contents)
 
     def _write(self, item: Item | Reject, loaded: Loaded | Document) -> None:
@@ -191,7 +192,7 @@ class _Filling:
         except FieldError:  # it fits its own type, but not that of the samples before it
             raise
         except UsageError as error:
-            raise Unreadable(error.what) from error
+            raise Unreadable(error.what, fault_kind(error)) from error
         self._sizes[max(loaded.size, 1).bit_length() - 1] += 1
         if isinstance(loaded, Loaded):
             for name, kind in loaded.kinds.items():

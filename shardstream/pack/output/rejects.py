@@ -7,8 +7,10 @@ import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from typing import TypeVar
 
 from shardstream.errors import NotFoundError, StorageError
+from shardstream.faults import FAULT_KINDS, FaultKind
 from shardstream.pack.sources import Reject
 from shardstream.storage import Location, Store, open_store
 from shardstream.storage.base.sorting import SortedNames
@@ -30,6 +32,7 @@ _PARTICULAR = re.compile(
 )
 _MAX_EXAMPLE = 200
 _SEPARATOR = b"\1"
+_Name = TypeVar("_Name", bound=str)
 # What a sorted name must not hold, or separates its parts, in bytes that leave the order as it is.
 _ESCAPES = ((b"\2", b"\2\5"), (b"\1", b"\2\4"), (b"\0", b"\2\3"))
 
@@ -56,13 +59,15 @@ class SortedRejects:
 
     def __iter__(self) -> Iterator[Reject]:
         for packed, line in self._names:
-            path, reason, samples = packed[20:].split(_SEPARATOR)
-            yield Reject(line, _unescaped(path), _unescaped(reason), int(samples) if samples else None)
+            path, reason, samples, kind = packed[20:].split(_SEPARATOR)
+            lost = int(samples) if samples else None
+            yield Reject(line, _unescaped(path), _unescaped(reason), lost, FAULT_KINDS[int(kind)])
 
 
 def _packed(one: Reject) -> bytes:
     samples = "" if one.samples is None else str(one.samples)
-    parts = (_escaped(one.path), _escaped(one.reason), samples.encode())
+    kind = str(FAULT_KINDS.index(one.kind))
+    parts = (_escaped(one.path), _escaped(one.reason), samples.encode(), kind.encode())
     return b"%020d%s" % (one.line, _SEPARATOR.join(parts))
 
 
@@ -89,6 +94,7 @@ class RejectSummary:
         uncounted: Those of which the number of samples lost is unknown.
         first: The first of them.
         reasons: How many by reason, with what is particular to a sample left out; most frequent first.
+        kinds: How many by what is at fault; most frequent first.
     """
 
     count: int = 0
@@ -96,25 +102,27 @@ class RejectSummary:
     uncounted: int = 0
     first: Reject | None = None
     reasons: Mapping[str, int] = field(default_factory=dict)
+    kinds: Mapping[FaultKind, int] = field(default_factory=dict)
 
 
 def summary_of(rejects: Iterable[Reject]) -> RejectSummary:
     """Count them; numbers and what stands in quotes are left out of reasons, so that equal faults count as one."""
-    found, reasons = RejectSummary(), Counter[str]()
+    found, reasons, kinds = RejectSummary(), Counter[str](), Counter[FaultKind]()
     for one in rejects:
         samples = 1 if one.samples is None else one.samples
         found.count += samples
         found.files += one.is_rest
         found.uncounted += one.samples is None
         found.first = found.first or one
+        kinds[one.kind] += samples
         reasons[printable(_PARTICULAR.sub("…", one.reason))[:_MAX_EXAMPLE]] += samples
         if len(reasons) > 2 * _COUNTED:
             reasons = Counter(most_frequent(reasons, _COUNTED))
-    found.reasons = most_frequent(reasons, _REASONS)
+    found.reasons, found.kinds = most_frequent(reasons, _REASONS), most_frequent(kinds)
     return found
 
 
-def most_frequent(counts: Mapping[str, int], most: int | None = None) -> dict[str, int]:
+def most_frequent(counts: Mapping[_Name, int], most: int | None = None) -> dict[_Name, int]:
     """So many of them, in order; equal ones by name."""
     return dict(sorted(counts.items(), key=lambda one: (-one[1], one[0]))[:most])
 
@@ -122,7 +130,7 @@ def most_frequent(counts: Mapping[str, int], most: int | None = None) -> dict[st
 def lines_of(rejects: Iterable[Reject]) -> Iterator[bytes]:
     """The lines of ``rejects.jsonl``."""
     for one in rejects:
-        entry = {"path": one.path, "line": one.line, "reason": one.reason}
+        entry = {"path": one.path, "line": one.line, "kind": one.kind, "reason": one.reason}
         if one.samples != 1:
             entry["samples"] = one.samples
         yield json_text(entry).encode() + b"\n"
@@ -175,7 +183,8 @@ class StoredRejects:
                 *lines, rest = (rest + piece).split(b"\n")
                 for line in lines:
                     entry = json.loads(line)
-                    yield Reject(entry["line"], entry["path"], entry["reason"], entry.get("samples", 1))
+                    kind = entry.get("kind", "invalid")  # earlier versions wrote none
+                    yield Reject(entry["line"], entry["path"], entry["reason"], entry.get("samples", 1), kind)
             if rest:
                 raise ValueError("its last line has no end")
         except (ValueError, KeyError, TypeError) as error:

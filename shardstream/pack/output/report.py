@@ -10,6 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from shardstream.faults import FAULT_KINDS, FaultKind, told_kinds
 from shardstream.pack.output.receipts import ShardResult
 from shardstream.pack.output.rejects import RejectSummary, most_frequent
 from shardstream.pack.output.stats import PackStats
@@ -40,6 +41,8 @@ class PackReport:
         binned: Whether its samples were documents that went into bins.
         lost_files: Files that were lost, wholly or from some sample on.
         uncounted_files: Those of them whose number of lost samples is unknown; each counts as one reject.
+        fault_kinds: Rejects by what is at fault, ``"damaged"``, ``"unsupported"``, ``"missing"`` or ``"invalid"``; most
+            frequent first.
     """
 
     manifest: Manifest
@@ -57,22 +60,35 @@ class PackReport:
     binned: bool = False
     lost_files: int = 0
     uncounted_files: int = 0
+    fault_kinds: Mapping[FaultKind, int] = field(default_factory=dict)
 
     @property
     def damaged(self) -> int:
-        """Pictures that are stored although they are damaged."""
-        return sum(kinds.get(DAMAGED, 0) for kinds in self.manifest.kinds.values())
+        """Images that are stored although they are damaged."""
+        return self.stored_faults.get("damaged", 0)
+
+    @property
+    def stored_faults(self) -> dict[FaultKind, int]:
+        """Images that are stored although they would have been rejected, by what is at fault; most frequent first."""
+        kinds = self.manifest.kinds.values()
+        counts = {fault: sum(found.get(fault, 0) for found in kinds) for fault in FAULT_KINDS}
+        return most_frequent({fault: count for fault, count in counts.items() if count})
 
     def told_rejects(self, unit: str) -> str:
         """How many samples could not be packed, in words: ``"at least 3 samples"``."""
         return f"{'at least ' if self.uncounted_files else ''}{plural(self.rejects, unit)}"
 
     @property
+    def told_kinds(self) -> str:
+        """How many rejects are of each kind, in words: ``"2 damaged, 1 missing"``."""
+        return told_kinds(self.fault_kinds)
+
+    @property
     def told_files(self) -> str:
         """How many files were lost, in words."""
         files, uncounted = plural(self.lost_files, "file"), self.uncounted_files
         unknown = f", {uncounted:,} of them with an unknown number of samples" if uncounted else ""
-        return f"{files} lost, wholly or from a damaged place on{unknown}"
+        return f"{files} lost, wholly or in part{unknown}"
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "notes", tuple(map(printable, self.notes)))  # they name columns, folders and classes
@@ -132,6 +148,7 @@ def report_bytes(manifest: Manifest, results: Sequence[ShardResult], rejects: Re
         "rejects": rejects.count,
         "lost_files": rejects.files,
         "uncounted_files": rejects.uncounted,
+        "reject_kinds": dict(rejects.kinds),
         "reject_reasons": dict(rejects.reasons),
         "duplicates": copies,
         "dropped": tally.dropped,

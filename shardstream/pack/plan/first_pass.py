@@ -165,7 +165,7 @@ def _write(
         if isinstance(item, Reject):
             yield item
         elif isinstance(contents, Unreadable):
-            yield Reject(item.line, valid_unicode(item.path), str(contents))
+            yield Reject(item.line, valid_unicode(item.path), str(contents), kind=contents.kind)
         else:
             try:
                 values = values_of(item, contents)
@@ -173,7 +173,7 @@ def _write(
                     images.check_values(values.values())
                 _write_one(writer, types, {KEY: item.key, **values})
             except Unreadable as error:
-                yield Reject(item.line, valid_unicode(item.path), str(error))
+                yield Reject(item.line, valid_unicode(item.path), str(error), kind=error.kind)
 
 
 def _write_one(writer: ShardWriter, types: _Types, sample: Mapping[str, Any]) -> None:

@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from shardstream.errors import FieldError
+from shardstream.faults import FaultKind
 from shardstream.pack.sources.duplicates import KeyNumbers
 from shardstream.pack.sources.paths import Origin, extension_of
 from shardstream.shards.bins import Bins
@@ -63,12 +64,14 @@ class Reject(NamedTuple):
         path: As of `Item`.
         reason: Why.
         samples: Number of samples lost; ``None`` if it cannot be known.
+        kind: What is at fault.
     """
 
     line: int
     path: str
     reason: str
     samples: int | None = 1
+    kind: FaultKind = "invalid"
 
     @property
     def is_rest(self) -> bool:

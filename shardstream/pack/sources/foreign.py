@@ -337,5 +337,7 @@ def _rejects(catalogue: Catalogue) -> list[Reject]:
             before = int(np.searchsorted(catalogue.objects.objects, number, side="right"))
             first = (int(ends[before - 1]) if before else 0) + 1
             lost = catalogue.lost[name]
-            found += [Reject(one.line or first, name, one.told.replace("\n", " "), one.samples) for one in lost]
+            found += [
+                Reject(one.line or first, name, one.told.replace("\n", " "), one.samples, one.kind) for one in lost
+            ]
     return found

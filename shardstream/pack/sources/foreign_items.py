@@ -9,6 +9,7 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from shardstream.errors import DecodeError, FieldError, ShardStreamError, UsageError
+from shardstream.faults import fault_kind
 from shardstream.pack.sources.base import LABEL, Item, Reject, SourcePart
 from shardstream.pack.sources.declared import parse_type
 from shardstream.pack.sources.keys import KeyRule
@@ -145,7 +146,7 @@ class ForeignPart(SourcePart):
                 values = {name: value for name, value in made if value is not None}
         except (Broken, DecodeError, FieldError, ValueError, TypeError, OverflowError, RecursionError) as error:
             what = error.what if isinstance(error, ShardStreamError) else str(error)
-            return Reject(item.line, item.path, what)
+            return Reject(item.line, item.path, what, kind=fault_kind(error))
         try:
             return self._with_number(item._replace(values=values))
         except Broken as error:

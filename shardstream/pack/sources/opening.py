@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from functools import lru_cache, partial
 from typing import Any
 
 from shardstream.dataset.foreign.places import rooted
-from shardstream.errors import FormatError, NotFoundError, SourceError, UsageError
+from shardstream.errors import FormatError, NotFoundError, PlaceholderError, SourceError, StorageError, UsageError
 from shardstream.images.formats import BY_SUFFIX
 from shardstream.pack.sources.base import Source, StreamSource
 from shardstream.pack.sources.containers import (
@@ -40,6 +41,7 @@ from shardstream.pack.sources.paths import scheme_of
 from shardstream.pack.sources.python import python_source
 from shardstream.pack.sources.table_rows import TableRows, rows_of_table
 from shardstream.pack.sources.tars import TarSource, tar_paths
+from shardstream.placeholders import PLACEHOLDER_START, find_placeholder
 from shardstream.shards.foreign.formats.files.lists import LIST_OF_MPDATASET
 from shardstream.shards.foreign.found_blocks import OR_PACK
 from shardstream.shards.foreign.globs import split_glob
@@ -47,6 +49,7 @@ from shardstream.shards.heads import is_no_data_set
 from shardstream.storage import Location, locate, open_object
 from shardstream.storage.base.location import Access
 
+_LOOKED_AT = 64  # files that may be placeholders, where nothing can be packed
 _PICTURES = {f".{suffix}" for suffix in BY_SUFFIX}
 
 
@@ -89,7 +92,12 @@ def open_source(
         said=labels is not None,
         root=(reading.options or {}).get("root"),
     )
-    found = _opened(source, wanted, labels, group, reading, access or Access())
+    access = access or Access()
+    try:
+        found = _opened(source, wanted, labels, group, reading, access)
+    except (SourceError, FormatError) as error:
+        placeholder = _placeholder(source, partial(_location, access))
+        raise error if placeholder is None else placeholder from error
     if not isinstance(found, ListSource | ForeignSource | PackageSource):
         found.declared = types_alone(wanted.fields)
     return numbered(found) if isinstance(found, Source) else found
@@ -153,6 +161,22 @@ def _opened(
     if suffix_of(location.url) in TABLES:
         return _tables(text, [location], wanted, group, reading, at)
     return open_text_list(location, wanted)
+
+
+def _placeholder(source: Any, at: Callable[[str], Location]) -> PlaceholderError | None:
+    """The first placeholder among the files of a path or URL, of which some are looked at."""
+    if not isinstance(source, str | os.PathLike):
+        return None
+    text = os.fsdecode(source)
+    with suppress(StorageError):
+        listing = _listing(text, at)
+        places = [at(text)] if listing is None else map(listing.root.join, look_into(listing.root).names[:_LOOKED_AT])
+        for place in places:
+            store, name = open_object(place)
+            start = store.get(name, 0, min(PLACEHOLDER_START, store.size(name)))
+            if (found := find_placeholder(start, url=place.url)) is not None:
+                return found
+    return None
 
 
 def _foreign(

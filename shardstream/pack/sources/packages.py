@@ -10,6 +10,7 @@ from typing import Any
 import xxhash
 
 from shardstream.errors import FormatError, SourceError
+from shardstream.faults import fault_kind
 from shardstream.pack.sources.base import Item, Reject, SourcePart, StreamSource
 from shardstream.pack.sources.containers import named_files
 from shardstream.pack.sources.declared import parse_type
@@ -68,7 +69,7 @@ class PackagePart(SourcePart):
                 number += rows
         except FormatError as error:
             what = f"it cannot be read from here on: {error.what}; {told_count(None)}"
-            yield Reject(number + 1, valid_unicode(self.path), what, None)
+            yield Reject(number + 1, valid_unicode(self.path), what, None, fault_kind(error))
 
 
 class PackageSource(StreamSource):

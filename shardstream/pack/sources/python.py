@@ -22,7 +22,9 @@ import xxhash
 from numpy.typing import NDArray
 
 from shardstream.errors import SourceError, UsageError
-from shardstream.images.formats import format_of, refused
+from shardstream.faults import fault_kind
+from shardstream.images.formats import format_of
+from shardstream.images.header import find_refusal
 from shardstream.pack.sources.base import LABEL, Item, Reject, Source, SourcePart, StreamSource
 from shardstream.pack.sources.declared import type_named
 from shardstream.pack.sources.duplicates import check_unique
@@ -93,9 +95,9 @@ class Shape:
             if isinstance(value, Mapping) and value.keys() == _IMAGE and isinstance(value["bytes"], bytes):
                 data = value["bytes"]
                 found = format_of(data)
-                never = refused(data) if found is None else None
+                never = find_refusal(data) if found is None else None
                 if never is not None:
-                    return Reject(line, key, never)
+                    return Reject(line, key, never.what, kind=fault_kind(never))
                 values[name if found is None else _image_field(name, found.kind)] = data
             else:
                 values[LABEL if name == self.label else str(name)] = value

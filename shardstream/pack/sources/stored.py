@@ -21,6 +21,7 @@ from shardstream.dataset.dataset_rows import DatasetRows
 from shardstream.dataset.opened import OpenedDataset
 from shardstream.dataset.row_set import RowSet
 from shardstream.errors import DecodeError, SourceError, UsageError
+from shardstream.faults import fault_kind
 from shardstream.pack.sources.base import Item, Reject, Source, SourcePart
 from shardstream.pack.sources.duplicates import KeyNumbers, check_unique
 from shardstream.pack.sources.keys import check_mode, key_of_name
@@ -74,14 +75,15 @@ class StoredPart(SourcePart):
                 yield from self._samples(rows, numbers[middle:])
                 return
             place = "/".join(str(error.place[part]) for part in ("shard", "key") if part in error.place)
-            yield Reject(int(numbers[0]) + 1, place, f"field {error.place.get('field')!r}: {error.what}")
+            kind = fault_kind(error)
+            yield Reject(int(numbers[0]) + 1, place, f"field {error.place.get('field')!r}: {error.what}", kind=kind)
             return
         for i, (number, key) in enumerate(zip(numbers.tolist(), batch.keys, strict=True)):
             place = f"{batch.shards[i]}/{key}" if self.named else f"{batch.shards[i]}#{batch.rows[i]}"
             try:
                 values = {name: _plain(manifest.fields[name], value) for name, value in batch.values(i).items()}
             except DecodeError as error:
-                yield Reject(number + 1, place, error.what)
+                yield Reject(number + 1, place, error.what, kind=fault_kind(error))
                 continue
             yield Item(number + 1, place, key_of_name(self.key, key, number + 1), values)
 

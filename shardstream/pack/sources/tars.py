@@ -21,11 +21,13 @@ from typing import Any
 import xxhash
 
 from shardstream.braces import without_braces
-from shardstream.errors import NotFoundError, ShardStreamError, SourceError
+from shardstream.errors import FormatError, NotFoundError, ShardStreamError, SourceError
+from shardstream.faults import fault_kind
 from shardstream.pack.sources.base import LABEL, Item, Reject, SourcePart, StreamSource
 from shardstream.pack.sources.keys import check_mode
 from shardstream.pack.sources.lists.labels import Classes, not_listed
 from shardstream.pack.sources.missing import instead_of
+from shardstream.placeholders import PLACEHOLDER_START, find_placeholder
 from shardstream.shards.foreign.globs import local_matches
 from shardstream.shards.foreign.rows import told_count
 from shardstream.shards.foreign.strays import Strays, find_stray
@@ -72,8 +74,11 @@ class TarStream(SourcePart):
         except (tarfile.TarError, EOFError, OSError, ValueError, zlib.error, lzma.LZMAError) as error:
             if isinstance(error, ShardStreamError):
                 raise
-            what = f"the tar file is damaged from here on: {error}; {told_count(None)}"
-            yield Reject(number + 1, valid_unicode(name), what, None)
+            head = store.get(name, 0, min(PLACEHOLDER_START, self.size))
+            placeholder = None if number else find_placeholder(head)
+            found = placeholder or FormatError(f"the tar file is damaged from here on: {error}")
+            what = f"{found.what}; {told_count(None)}"
+            yield Reject(number + 1, valid_unicode(name), what, None, fault_kind(found))
 
     def _labelled(self, item: Item | Reject) -> Item | Reject:
         """The sample, with the number of its class where it has a name."""

@@ -6,7 +6,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
 from shardstream.errors import FieldError
-from shardstream.images.formats import format_of, not_read
+from shardstream.faults import fault_kind
+from shardstream.images.formats import format_of
+from shardstream.images.header import not_read
 from shardstream.pack.sources.base import LABEL, File, Item, Reject, Value, field_of_extension, file_item
 from shardstream.pack.sources.declared import fitted, parse_type
 from shardstream.pack.sources.keys import KeyRule
@@ -76,9 +78,9 @@ class LineReader:
             return self._item(cells, path, line)
         except Broken as error:
             if error.at is None:
-                return Reject(line, valid_unicode(path), str(error))
+                return Reject(line, valid_unicode(path), str(error), kind=error.kind)
             what = f"line {line} is not a row: {error} (offset {begin + error.at})"
-            return Reject(line, valid_unicode(self.list), what)
+            return Reject(line, valid_unicode(self.list), what, kind="damaged")
 
     def check(self, raw: bytes, line: int) -> None:
         """Refuse a record that is broken; `Broken`. UsageError where its fields cannot be what was meant."""
@@ -190,5 +192,6 @@ class LineReader:
 def _image_field(content: bytes) -> str:
     found = format_of(content)
     if found is None:
-        raise Broken(not_read(content))
+        error = not_read(content)
+        raise Broken(error.what, kind=fault_kind(error))
     return found.kind

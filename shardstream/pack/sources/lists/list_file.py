@@ -18,6 +18,7 @@ from typing import IO
 from shardstream.errors import SourceError
 from shardstream.pack.sources.lists.compressed import codec_of, decompressed, refuse_binary
 from shardstream.pack.sources.missing import instead_of
+from shardstream.placeholders import find_placeholder
 from shardstream.storage import Location, open_object
 from shardstream.storage.base.sorting import no_room
 from shardstream.waits import watched
@@ -116,6 +117,8 @@ def open_list(location: Location) -> ListFile:
     """
     file = open_local(location.url, "list") if location.local else _fetched(location)
     head = file.read(0, min(_PEEK, file.size))
+    if (placeholder := find_placeholder(head, url=file.url)) is not None:
+        raise placeholder
     codec = codec_of(head, file.url)
     if codec is None:
         refuse_binary(head, file.url)

@@ -152,7 +152,9 @@ class _Table:
         try:
             yield
         except (self._arrow.ArrowException, OSError, UnicodeDecodeError) as error:
-            raise SourceError(f"the file is damaged: {error}", url=self.url, hint="write it again") from error
+            unsupported = isinstance(error, self._arrow.ArrowNotImplementedError)
+            what = "holds what pyarrow does not read" if unsupported else "is damaged"
+            raise SourceError(f"the file {what}: {error}", url=self.url, hint="write it again") from error
 
     def _batches(self, names: list[str]) -> Iterator[Any]:
         if hasattr(self._table, "iter_batches"):
