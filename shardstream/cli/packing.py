@@ -19,7 +19,6 @@ from shardstream.faults import FAULT_KINDS
 from shardstream.pack.dry_run import DryRun
 from shardstream.pack.output.report import PackReport
 from shardstream.progress import OnProgress, ProgressEvent
-from shardstream.shards.manifest import DAMAGED
 from shardstream.text import in_one_line
 
 _JSON_EVERY_S = 10.0

@@ -16,7 +16,6 @@ from shardstream.images.jpeg.segments import stripped
 from shardstream.images.jpeg.transcode import DEFAULT_WIDTH, make_addressable
 from shardstream.images.shrink import shrink
 from shardstream.pack.sources.base import File
-from shardstream.shards.manifest import DAMAGED
 
 Jpeg: TypeAlias = Literal["addressable", "keep"]
 Damaged: TypeAlias = Literal["reject", "keep"]

@@ -16,7 +16,7 @@ from shardstream.pack.output.rejects import RejectSummary, most_frequent
 from shardstream.pack.output.stats import PackStats
 from shardstream.pack.sources import Reject
 from shardstream.shards.bins import Bins
-from shardstream.shards.manifest import DAMAGED, Manifest
+from shardstream.shards.manifest import Manifest
 from shardstream.sizes import plural
 from shardstream.text import json_text, printable
 
