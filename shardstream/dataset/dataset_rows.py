@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections import deque
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 
@@ -110,6 +111,8 @@ class DatasetRows(RowReader):
 
     def _part(self, shard: int, rows: Integers, buffers: Callable[[], Buffers | None]) -> RowBatch:
         ids = np.full(len(rows), shard)
+        if time.monotonic() >= self._look_at:
+            self._look()
         gathered = self._gatherer.read(ids, rows)
         return self._one_by_one(ids, rows, lambda _: buffers()) if gathered is None else RowBatch(*gathered)
 

@@ -25,7 +25,7 @@ from shardstream.dataset.drawn_rows import DrawnRows
 from shardstream.dataset.indexes import OPEN_INDEXES, OpenShards
 from shardstream.dataset.read_ahead import Held, ReadAhead
 from shardstream.dataset.shard import OpenShard
-from shardstream.dataset.shared import source_and_shard
+from shardstream.dataset.shared import shard_ids, source_and_shard
 from shardstream.dataset.step import groups
 from shardstream.errors import ShardStreamError
 from shardstream.shards.fields import FieldKind, FieldType
@@ -119,6 +119,20 @@ class RowGatherer:
             columns[name] = values
         keys = self._keys.taken(slots, stored)
         return None if keys is None else (keys, self._names[slots].tolist(), stored.tolist(), columns)
+
+    @property
+    def opened(self) -> dict[tuple[int, int], OpenShard]:
+        """The shards that are read from, by source and number."""
+        known = zip(self._known.tolist(), self._slots.tolist(), strict=True)
+        return {
+            source_and_shard(shard_id): opened
+            for shard_id, slot in known
+            if self._fits[slot] and (opened := self._shards[slot]) is not None
+        }
+
+    def leave(self, source: int, shard: int) -> None:
+        """Read a shard no more: it is read from another place."""
+        self._fits[self._slots[self._known == shard_ids(np.array([source]), np.array([shard]))]] = False
 
     def _data(self, ahead: ReadAhead, slots: Integers) -> MemoryBytes | None:
         """Bytes of these shards; ``None`` where some were not read ahead."""

@@ -108,6 +108,16 @@ class OpenShards:
         found = dataset.open_elsewhere(number, known, error, verify=origin.verify)
         return None if found is None else self._keep((source, shard), found)
 
+    @property
+    def opened(self) -> dict[tuple[int, int], OpenShard]:
+        """The open shards, by source and number."""
+        return dict(self._open)
+
+    def check_unchanged(self, source: int, shard: int, opened: OpenShard) -> None:
+        """Refuse a shard whose file was written to in place; ChangedError, as `OpenedDataset.check_unchanged`."""
+        dataset, number = self._sources[source].dataset_of(shard)
+        dataset.check_unchanged(number, opened, verify=self._sources[source].verify)
+
     def _keep(self, key: tuple[int, int], opened: OpenShard) -> OpenShard:
         known = self._seen[key] = self._seen.pop(key, opened.index.checksum)
         if known != opened.index.checksum:

@@ -18,23 +18,21 @@ from shardstream.dataset.foreign.plan import Making
 from shardstream.dataset.foreign.spec import ForeignSpec
 from shardstream.dataset.numbering import Numbering
 from shardstream.dataset.replicas import ForeignReplica, Replica
-from shardstream.dataset.shard import IndexBytes, OpenShard, Shard
+from shardstream.dataset.shard import IndexBytes, OpenShard, Shard, check_index
 from shardstream.dataset.shared import SharedBytes
 from shardstream.errors import (
     ChangedError,
     DataError,
-    FormatError,
     NotFoundError,
     ShardStreamError,
     StorageError,
     UsageError,
 )
-from shardstream.shards.fields import agree
 from shardstream.shards.foreign.rows import told_losses
 from shardstream.shards.heads import MANIFEST_NAME, OldVersion, is_no_data_set, no_data_set, old_version
-from shardstream.shards.index import ShardIndex
 from shardstream.shards.manifest import Manifest
 from shardstream.storage import Location, Request, RetryPolicy, Store, open_store
+from shardstream.storage.base.verified import settled
 from shardstream.storage.cache import Cache, CachedStore, Identity
 from shardstream.storage.cache.manifests import KeptManifest, keep_manifest, kept_manifest
 from shardstream.text import in_one_line
@@ -345,7 +343,7 @@ class OpenedDataset:
         shard, tail = coming or (self.shard(number), None)
         try:
             return self._open_at(number, shard, verify, tail)
-        except (DataError, NotFoundError) as error:
+        except (DataError, NotFoundError, ChangedError) as error:
             found = self.open_elsewhere(number, shard, error, verify=verify)
             if found is None:
                 raise
@@ -386,17 +384,57 @@ class OpenedDataset:
 
     def _scan(self, number: int, shard: Shard, verify: bool, tail: Callable[[], memoryview] | None = None) -> OpenShard:
         manifest = self.manifest
+        where, end = shard.store, None
         if self._foreign is not None:
             if shard.store is self._main:
                 self._foreign.check_unchanged(number, self.store)
-            tail = tail or self._foreign.index_bytes(number, self._main).get
+            place = self._foreign.index_bytes(number, self._main)
+            where, tail = place.store, tail or place.get
         try:
-            end = None if tail is None else (tail(), shard.size)
+            if tail is not None:
+                end = tail(), shard.size
+            elif where.mapped:
+                end = where.get_tail(shard.name, manifest.reader.tail_bytes(manifest.index_bytes))
+            if end is not None:
+                end = settled(end[0], mapped=where.mapped)[0], end[1]
         except NotFoundError as error:
             raise error if self._foreign is None else self._foreign.removed() from error
         index = manifest.reader.scan(shard.store, shard.name, index_bytes=manifest.index_bytes, verify=verify, tail=end)
         check_index(index, manifest, number)
         return OpenShard(index, manifest.reader, shard)
+
+    def check_unchanged(self, number: int, opened: OpenShard, *, verify: bool) -> None:
+        """Refuse a shard whose file was written to in place since it was verified, unless it still is what it was.
+
+        Permissions, links and ``touch`` change the times of a file, too. So its index is verified again, and its values
+        have checksums of their own. If they have none, nothing tells whether they are the same.
+
+        Args:
+            number: Which.
+            opened: The shard.
+            verify: Whether checksums are compared.
+
+        Raises:
+            ChangedError: It is not what it was.
+        """
+        shard, files = opened.shard, [(opened.shard.store, opened.shard.name)]
+        if self._foreign is not None:
+            place = self._foreign.index_bytes(number, self._main)
+            files.append((place.store, place.request.path))
+        touched = [(store, path, states) for store, path in files if (states := store.touched(path)) is not None]
+        if not touched:
+            return
+        told = self._foreign is not None or (verify and opened.has_checksums([*opened.index.columns]))
+        if not told and any(before.modified != now.modified for _, _, (before, now) in touched):
+            raise shard.rewritten()
+        try:
+            same = self._scan(number, shard, verify=True).index.checksum == opened.index.checksum
+        except (DataError, NotFoundError) as error:
+            raise shard.rewritten() from error
+        if not same:
+            raise shard.rewritten()
+        for store, path, (_, now) in touched:
+            store.accept(path, now)
 
     def _with_cache(self) -> Store:
         store = self.store
@@ -430,20 +468,6 @@ class OpenedDataset:
 
     def __setstate__(self, state: tuple[DatasetAddress, _Kept | FoundCatalogue | None]) -> None:
         self._load(*state)
-
-
-def check_index(index: ShardIndex, manifest: Manifest, shard: int) -> None:
-    """Refuse a shard that is not the one of this number; FormatError."""
-    expected = int(manifest.table.samples[shard])
-    hint = "`shardstream verify` lists every shard that does not belong"
-    if index.samples != expected:
-        what = f"the shard holds {index.samples} samples, the manifest says {expected}"
-        raise FormatError(what, url=index.url, shard=index.path, hint=hint)
-    for name, column in index.columns.items():
-        kind = manifest.fields.get(name)
-        if kind is not None and not agree(column.type, kind):
-            what = f"the shard holds {column.type}, the manifest says {kind}"
-            raise FormatError(what, url=index.url, shard=index.path, field=name, hint=hint)
 
 
 class _Found(NamedTuple):

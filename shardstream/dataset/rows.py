@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from functools import cached_property, partial
@@ -17,11 +18,12 @@ from shardstream.dataset.read_ahead import ReadAhead
 from shardstream.dataset.shard import OpenShard
 from shardstream.dataset.shared import WorkerStatus, shard_ids, source_and_shard
 from shardstream.dataset.step import groups
-from shardstream.errors import BatchError, DataError, NotFoundError
+from shardstream.errors import BatchError, ChangedError, DataError, NotFoundError, ShardStreamError
 from shardstream.shards.fields import FieldType
 from shardstream.shards.framing import MAX_VALUE, FieldValues, oversized
 from shardstream.shards.index import ShardIndex
 from shardstream.storage import Buffers, FetchedBuffers, Read, ReadQueue
+from shardstream.storage.base.verified import next_look
 from shardstream.storage.transfer.readahead import parts_of
 
 _TOGETHER = 256  # shards that are read side by side: fewer than indexes are kept open
@@ -113,11 +115,16 @@ class RowReader:
         self._max_value = max_value
         self._status = status
         self._ahead = None if ahead is None else ahead.buffers
+        self._look_at = 0.0  # when to look at files
         self._gatherer = RowGatherer(shards, self._types, verify=verify, max_value=max_value, ahead=ahead)
 
     def index(self, shard: int) -> ShardIndex:
         """The index of a shard of the first source, by its number."""
         return self._shards.open(0, shard).index
+
+    def check_unchanged(self, shard: int) -> None:
+        """Refuse a shard of the first source whose file was written to in place since it was opened; ChangedError."""
+        self._shards.check_unchanged(0, shard, self._shards.open(0, shard))
 
     def read(
         self,
@@ -138,9 +145,11 @@ class RowReader:
         Raises:
             DataError: A value or a whole shard is damaged, or a value is larger than ``max_value``; names it.
             BatchError: There is no memory for so many values.
-            StorageError: Reading failed.
+            StorageError: Reading failed. ChangedError: The file of a shard was written to in place.
         """
         ids = shard_ids(sources, shards)
+        if time.monotonic() >= self._look_at:
+            self._look()
         if self._status is not None:
             self._status.lists(ids)
         gathered = self._gatherer.read(ids, rows, into)
@@ -153,6 +162,8 @@ class RowReader:
         ids = shard_ids(sources, shards)
         if len(np.unique(ids)) > OPEN_INDEXES // 2:
             return None
+        if time.monotonic() >= self._look_at:
+            self._look()
         if self._status is not None:
             self._status.lists(ids)
         gathered = self._gatherer.read(ids, rows)
@@ -181,6 +192,18 @@ class RowReader:
                         key = opened.index.keys[row]
                         found[slot] = str(DataError("the sample is left out by exclude_keys", key=key, **place))
         return dict(sorted(found.items()))
+
+    def _look(self) -> None:
+        """See that the files of all open shards are what was verified, and say when to do so again; ChangedError."""
+        begun = time.monotonic()
+        for place, opened in (self._shards.opened | self._gatherer.opened).items():
+            try:
+                self._shards.check_unchanged(*place, opened)
+            except ChangedError as error:
+                if self._shards.open_elsewhere(*place, error) is None:
+                    raise
+                self._gatherer.leave(*place)
+        self._look_at = next_look(begun)
 
     def _one_by_one(
         self, ids: Integers, rows: Integers, ahead: Callable[[int], Buffers | None] | None = None
@@ -231,9 +254,16 @@ class RowReader:
         except (DataError, NotFoundError) as error:
             if opened.too_large(chosen, self._fields, self._max_value):
                 raise
-            other = self._shards.open_elsewhere(source, shard, error)
+            problem: ShardStreamError = error
+            try:  # what looks like damage may be another file
+                self._shards.check_unchanged(source, shard, opened)
+            except ChangedError as changed:
+                problem = changed
+            other = self._shards.open_elsewhere(source, shard, problem)
             if other is None:
-                raise
+                if problem is error:
+                    raise
+                raise problem from error
         return other, chosen, other.extract(lambda: None, chosen, self._fields, **options)
 
     def _check_widths(self, index: ShardIndex, rows: Integers) -> None:

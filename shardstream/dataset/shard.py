@@ -12,9 +12,11 @@ from numpy.typing import NDArray
 
 from shardstream.dataset.costs import ShardBatches
 from shardstream.dataset.drawn_rows import DrawnRows
-from shardstream.errors import ChangedError, DataError, StorageError
+from shardstream.errors import ChangedError, DataError, FormatError, StorageError
+from shardstream.shards.fields import agree
 from shardstream.shards.framing import FieldValues, Framing, too_large
 from shardstream.shards.index import ShardIndex
+from shardstream.shards.manifest import Manifest
 from shardstream.storage import Buffers, MappedBuffers, Read, Request, Store
 from shardstream.storage.base.ranges import plan_reads
 from shardstream.storage.local.whole_files import read_files
@@ -33,6 +35,14 @@ class Shard(NamedTuple):
         for path, offset, length in requests:
             with suppress(StorageError):  # nobody can say how long it is; no cache holds it then
                 self.store.repair(path, offset, self.store.size(path) - offset if length is None else length)
+
+    def rewritten(self) -> ChangedError:
+        """The error for a file that is not what was verified, because somebody wrote to it in place."""
+        return ChangedError(
+            "the file was written to in place while it was in use",
+            url=self.store.locate(self.name),
+            hint="replace files by renaming, never in place; then open the dataset again",
+        )
 
     def replaced(self) -> ChangedError:
         """The error for an object that is not what it was."""
@@ -169,7 +179,7 @@ class OpenShard:
                 raise
             self.shard.repair(self.framing.plan(self.index, rows, present))
         except ChangedError:
-            if not (verify and self._has_checksums(present)):
+            if not (verify and self.has_checksums(present)):
                 raise
             self.shard.store.renew(self.shard.name)  # whoever reads it compares it with what it was
         try:
@@ -183,7 +193,8 @@ class OpenShard:
         """Whether a value has more bytes than a caller takes, which is so wherever it is read."""
         return any(too_large(self.index.columns[name], rows, max_value) for name in self.present(fields))
 
-    def _has_checksums(self, present: Sequence[str]) -> bool:
+    def has_checksums(self, present: Sequence[str]) -> bool:
+        """Whether all values of these fields that are not in the index have checksums."""
         columns = [self.index.columns[name] for name in present]
         return all(column.checksums is not None for column in columns if column.type.kind != "scalar")
 
@@ -197,3 +208,17 @@ class OpenShard:
         if self.framing.whole_objects:  # a mapping costs more than the bytes of a small file
             return read_files(self.shard.store, self.framing.plan(self.index, rows, present))
         return MappedBuffers(self.shard.store)
+
+
+def check_index(index: ShardIndex, manifest: Manifest, shard: int) -> None:
+    """Refuse a shard that is not the one of this number; FormatError."""
+    expected = int(manifest.table.samples[shard])
+    hint = "`shardstream verify` lists every shard that does not belong"
+    if index.samples != expected:
+        what = f"the shard holds {index.samples} samples, the manifest says {expected}"
+        raise FormatError(what, url=index.url, shard=index.path, hint=hint)
+    for name, column in index.columns.items():
+        kind = manifest.fields.get(name)
+        if kind is not None and not agree(column.type, kind):
+            what = f"the shard holds {column.type}, the manifest says {kind}"
+            raise FormatError(what, url=index.url, shard=index.path, field=name, hint=hint)

@@ -49,8 +49,8 @@ _HINT = "remove it: keys are then found without it, or by a table that is made a
 # XXH3-64 of a key's UTF-8.
 key_hash = xxhash.xxh3_64_intdigest
 
-ReadRange: TypeAlias = "Callable[[int, int], memoryview]"
-"""Gives bytes [offset, offset + length) of an object."""
+ReadRange: TypeAlias = "Callable[[int, int], tuple[memoryview, bool]]"
+"""Gives bytes [offset, offset + length) of an object, and whether they stay as they are, see `settled`."""
 Entries: TypeAlias = "tuple[NDArray[np.uint64], NDArray[np.unsignedinteger[Any]]]"
 """Hashes and sample numbers, each (n,)."""
 Scan: TypeAlias = "Callable[[int], ShardIndex]"
@@ -203,16 +203,17 @@ class KeyTable:
         begin = number * self._block
         count = min(self._block, self.covers.stop - self.covers.start - begin)
         offset = begin * (8 + self._width)
-        data = self._read(offset, count * (8 + self._width))
+        data, stays = self._read(offset, count * (8 + self._width))
         hashes = np.frombuffer(data, "<u8", count)
         numbers: NDArray[np.unsignedinteger[Any]] = np.frombuffer(data, f"<u{self._width}", count, 8 * count)
         if checksum(data) != int(self._checksums[number]) or hashes[-1] != self._lasts[number]:
             raise ChecksumError("the key table is damaged", url=self._url, offset=offset, hint=_HINT)
         if int(numbers.min()) < self._numbers.start or int(numbers.max()) >= self._numbers.stop:
             raise FormatError("the key table names samples that it is not about", url=self._url, hint=_HINT)
-        self._held[number] = hashes, numbers
-        if len(self._held) > self._most_held:
-            self._held.popitem(last=False)
+        if stays:  # others are compared whenever they are used
+            self._held[number] = hashes, numbers
+            if len(self._held) > self._most_held:
+                self._held.popitem(last=False)
         return hashes, numbers
 
 

@@ -36,10 +36,11 @@ class Read:
     def __init__(self, data: bytes) -> None:
         self.data = memoryview(data)
         self.reads: list[tuple[int, int]] = []
+        self.stays = True
 
-    def __call__(self, offset: int, length: int) -> memoryview:
+    def __call__(self, offset: int, length: int) -> tuple[memoryview, bool]:
         self.reads.append((offset, length))
-        return self.data[offset : offset + length]
+        return self.data[offset : offset + length], self.stays
 
     def table(self) -> KeyTable:
         return KeyTable.parse(self.data[-TAIL_BYTES:], len(self.data), self, url="there")

@@ -23,7 +23,15 @@ from shardstream.dataset.dataset_rows import DatasetRows
 from shardstream.dataset.keys.listings import SAMPLE_KEYS, DocumentKeys, KeyListing
 from shardstream.dataset.keys.tables import add_keys, all_of, stored_tables
 from shardstream.dataset.opened import OpenedDataset
-from shardstream.errors import AccessError, DataError, MissingKeyError, NotFoundError, ShardStreamError, StorageError
+from shardstream.errors import (
+    AccessError,
+    ChangedError,
+    DataError,
+    MissingKeyError,
+    NotFoundError,
+    ShardStreamError,
+    StorageError,
+)
 from shardstream.shards.heads import OldVersion
 from shardstream.shards.key_table import (
     TAIL_BYTES,
@@ -37,6 +45,7 @@ from shardstream.shards.key_table import (
 )
 from shardstream.shards.manifest import Manifest
 from shardstream.storage.base.sorting import no_room
+from shardstream.storage.base.verified import settled
 from shardstream.storage.cache.cached_dataset import CachedDataset
 from shardstream.storage.cache.folder import NEW, Folder, users_own
 from shardstream.storage.cache.locks import lock_file
@@ -149,10 +158,10 @@ def _mapped(descriptor: int, place: str, numbers: range, *, once: bool = False) 
     mapped = mmap.mmap(descriptor, 0, prot=mmap.PROT_READ)
     data = memoryview(mapped)
 
-    def read(offset: int, length: int) -> memoryview:
+    def read(offset: int, length: int) -> tuple[memoryview, bool]:
         if once:  # whatever was read before is let go of; who still looks at it has it read again
             mapped.madvise(mmap.MADV_DONTNEED)
-        return data[offset : offset + length]
+        return settled(data[offset : offset + length], mapped=True)
 
     return KeyTable.parse(data[-TAIL_BYTES:], len(data), read, url=place, numbers=numbers)
 
@@ -257,7 +266,7 @@ class KeyFinder:
             try:
                 for table in tables:
                     yield from table.numbers(key)
-            except DataError as error:
+            except (DataError, ChangedError) as error:
                 self._drop(error)
             else:
                 return
@@ -268,13 +277,13 @@ class KeyFinder:
                 self._tables = stored_tables(self._dataset.store, self._dataset.manifest, self._listing)
             except (NotFoundError, AccessError):  # stores that may not be listed refuse what is not there
                 pass
-            except DataError as error:
+            except (DataError, ChangedError) as error:
                 self._drop(error)
         if self._tables is None:
             self._tables = [self._kept()]
         return self._tables
 
-    def _drop(self, error: DataError) -> None:
+    def _drop(self, error: DataError | ChangedError) -> None:
         """Go on without a table that is damaged: first that of the data set, then one of this machine, once."""
         if self._dropped == 2:
             raise error

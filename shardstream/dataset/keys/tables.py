@@ -6,10 +6,11 @@ from functools import partial
 
 from shardstream.dataset.keys.listings import SAMPLE_KEYS, KeyListing, listings_of
 from shardstream.dataset.opened import OpenedDataset
-from shardstream.errors import DataError, FormatError, NotFoundError
+from shardstream.errors import ChangedError, DataError, FormatError, NotFoundError
 from shardstream.shards.key_table import TAIL_BYTES, Covers, KeyTable, SortedKeys, key_table_name, table_bytes
 from shardstream.shards.manifest import Manifest
 from shardstream.storage import Store
+from shardstream.storage.base.verified import settled
 
 _FEW = 8  # a new table takes in an older one that has at most so many times its entries
 
@@ -105,7 +106,7 @@ def stored_tables(store: Store, manifest: Manifest, listing: KeyListing = SAMPLE
         name = key_table_name(fingerprint, listing.name)
         tail, size = store.get_tail(name, TAIL_BYTES)
         numbers = None if listing is SAMPLE_KEYS else range(manifest.samples)
-        table = KeyTable.parse(tail, size, partial(store.get, name), url=store.locate(name), numbers=numbers)
+        table = KeyTable.parse(tail, size, partial(_read, store, name), url=store.locate(name), numbers=numbers)
         start, end, own, below = table.covers
         if (end, own) != (stop, fingerprint) or (start > 0) != bool(below) or start > end:
             raise FormatError("the key table is not one of this data set", url=store.locate(name), hint="remove it")
@@ -114,6 +115,13 @@ def stored_tables(store: Store, manifest: Manifest, listing: KeyListing = SAMPLE
         found.insert(0, table)
         fingerprint, stop = below, start
     return found
+
+
+def _read(store: Store, name: str, offset: int, length: int) -> tuple[memoryview, bool]:
+    try:
+        return settled(store.get(name, offset, length), mapped=store.mapped)
+    except ChangedError as error:
+        raise error.at(url=store.locate(name)) from None
 
 
 def _entries(covers: Covers) -> int:

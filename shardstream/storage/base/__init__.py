@@ -6,6 +6,7 @@
 ``policy``    ``RetryPolicy``: when to try again, as arithmetic
 ``buffers``   ``Buffers``: what was read, addressed by object and byte range; vectorised gather
 ``memory``    values of many objects at once, by where they lie in memory
+``verified``  bytes that stay what was verified: copied, or watched
 ``held``      ``HeldObject``: what a cache holds whole, copied from by the kernel
 ``location``  ``Location``: a URL that was looked at, with options that nobody sees
 ``address``   what a URL says, and which part of it is a secret; pure text

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
@@ -39,6 +40,31 @@ def version_number(version: object) -> int:
     """`ObjectMeta.version` of what a store calls the version of an object; ``None`` where it has none."""
     # Some stores quote an ETag in a header, and do not in a listing.
     return 0 if version is None else xxhash.xxh3_64_intdigest(str(version).removeprefix("W/").strip('"').encode())
+
+
+class FileState(NamedTuple):
+    """Which file is mapped, and what it was like then; all times in ns since 1970.
+
+    A file that is written to in place has other times, and one that is replaced by renaming is another file.
+
+    Attributes:
+        device: The file system.
+        inode: The file, whatever its name means later.
+        size: Its size in bytes.
+        modified: When it was last written to; writers may set it back.
+        changed: When anything of it was last changed, its rights and links included; nobody can set it.
+    """
+
+    device: int
+    inode: int
+    size: int
+    modified: int
+    changed: int
+
+    @classmethod
+    def of(cls, info: os.stat_result) -> FileState:
+        """The state of a file."""
+        return cls(info.st_dev, info.st_ino, info.st_size, info.st_mtime_ns, info.st_ctime_ns)
 
 
 class Head(NamedTuple):
@@ -244,6 +270,19 @@ class Store(ABC):
     def renewed(self, path: str) -> bool:
         """Whether `renew` took another version of an object for the right one."""
         return False
+
+    def touched(self, path: str) -> tuple[FileState, FileState] | None:
+        """The state of a mapped object's file when it was mapped, or accepted, and now; ``None`` if they are equal.
+
+        A file that was replaced by renaming is not touched: the mapping still shows the old one.
+
+        Raises:
+            ChangedError: The file was cut, so that parts of the mapping cannot be read any more.
+        """
+        return None
+
+    def accept(self, path: str, state: FileState) -> None:  # noqa: B027 - most stores map nothing
+        """Take the state that `touched` found for the right one, after what was verified was verified again."""
 
     def with_policy(self, policy: RetryPolicy) -> Store:
         """The same store with other patience; one that makes no request again is returned as it is."""

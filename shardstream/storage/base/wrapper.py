@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from shardstream.storage.base.held import HeldObject
 from shardstream.storage.base.policy import RetryPolicy
-from shardstream.storage.base.store import Head, ObjectMeta, ObjectWriter, Store
+from shardstream.storage.base.store import FileState, Head, ObjectMeta, ObjectWriter, Store
 
 
 class WrapperStore(Store):
@@ -67,6 +67,12 @@ class WrapperStore(Store):
 
     def renewed(self, path: str) -> bool:
         return self.inner.renewed(path)
+
+    def touched(self, path: str) -> tuple[FileState, FileState] | None:
+        return self.inner.touched(path)
+
+    def accept(self, path: str, state: FileState) -> None:
+        self.inner.accept(path, state)
 
     def with_policy(self, policy: RetryPolicy) -> Self:
         return self._before(self.inner.with_policy(policy))
@@ -153,6 +159,12 @@ class FolderStore(Store):
 
     async def read(self, path: str, offset: int, length: int | None, *, size: int | None = None) -> list[memoryview]:
         return await self.inner.read(self._path(path), offset, length, size=size)
+
+    def touched(self, path: str) -> tuple[FileState, FileState] | None:
+        return self.inner.touched(self._path(path))
+
+    def accept(self, path: str, state: FileState) -> None:
+        self.inner.accept(self._path(path), state)
 
     def size(self, path: str) -> int:
         return self.inner.size(self._path(path))

@@ -14,6 +14,7 @@ import stat
 import weakref
 from typing import NamedTuple
 
+from shardstream.storage.base.store import FileState
 from shardstream.storage.local.links import refuse_planted_link
 
 _libc = ctypes.CDLL(None, use_errno=True)
@@ -31,11 +32,11 @@ class Mapped(NamedTuple):
 
     Attributes:
         data: All of it, read-only.
-        file: Its device and inode: which file it is, whatever its name means later.
+        state: Which file it is and what it was like when it was mapped.
     """
 
     data: memoryview
-    file: tuple[int, int]
+    state: FileState
 
 
 def map_file(path: str | os.PathLike[str], root: str = "") -> Mapped:
@@ -58,7 +59,7 @@ def map_file(path: str | os.PathLike[str], root: str = "") -> Mapped:
         if not stat.S_ISREG(info.st_mode):
             raise FileNotFoundError("no regular file")
         refuse_planted_link(os.fspath(path), info, root)
-        return Mapped(map_descriptor(descriptor, info.st_size), (info.st_dev, info.st_ino))
+        return Mapped(map_descriptor(descriptor, info.st_size), FileState.of(info))
     finally:
         os.close(descriptor)
 

@@ -20,10 +20,10 @@ from io import FileIO
 from itertools import islice
 from pathlib import Path
 
-from shardstream.errors import NotFoundError, StorageError, UsageError
+from shardstream.errors import ChangedError, NotFoundError, StorageError, UsageError
 from shardstream.storage.base.address import absolute
 from shardstream.storage.base.file_locks import try_lock
-from shardstream.storage.base.store import ObjectMeta, ObjectWriter, Store, past_the_end
+from shardstream.storage.base.store import FileState, ObjectMeta, ObjectWriter, Store, past_the_end
 from shardstream.storage.local.links import refuse_planted_link
 from shardstream.storage.local.mapped_files import Mapped, map_file
 from shardstream.storage.local.write_behind import WriteBehind
@@ -32,6 +32,7 @@ from shardstream.waits import watched
 # Names with this prefix are objects that are being written, or were when their writer died.
 _TEMPORARY = ".shardstream-"
 _PATIENCE_S = 4.0  # for what is still being written of a file that nobody wants any more
+_RESOLUTION_NS = 1_000_000_000  # of the times of files; a few ms on most file systems
 _AT_ONCE = 1024  # entries of a folder
 _OPEN_MAPS = 1024  # address space only, see `mapping`; the kernel's limit is 65,530 a process
 
@@ -97,19 +98,31 @@ class LocalStore(Store):
                 self._maps.move_to_end(path)
         return mapped
 
-    def _check_not_cut(self, path: str, mapped: Mapped) -> None:
-        """Refuse a mapping whose file became shorter in place: to read what is gone would kill the process."""
+    def touched(self, path: str) -> tuple[FileState, FileState] | None:
+        mapped = self._maps.get(path)
+        if mapped is None:
+            return None
         try:
-            found = self.file_of(path).stat()
+            with watched(lambda: f"{self.root / path} to be looked at"):
+                # By its name: a mapping holds no descriptor, of which a process has too few.
+                state = FileState.of(self.file_of(path).stat())
         except OSError:  # deleted or out of reach: the mapping still holds it
-            return
-        size = len(mapped.data)
-        if found.st_size < size and (found.st_dev, found.st_ino) == mapped.file:
-            raise StorageError(
-                f"the file was cut from {size} to {found.st_size} bytes while it was in use",
+            return None
+        if state == mapped.state or state[:2] != mapped.state[:2]:
+            return None
+        if state.size < len(mapped.data):
+            raise ChangedError(
+                f"the file was cut from {len(mapped.data)} to {state.size} bytes while it was in use",
                 url=self.locate(path),
                 hint="restore it from its source; replace files by renaming, never in place",
             )
+        return mapped.state, state
+
+    def accept(self, path: str, state: FileState) -> None:
+        mapped = self._maps.get(path)
+        # Whoever writes to the file right now may do so again within the resolution of its times.
+        if mapped is not None and time.time_ns() - state.changed > _RESOLUTION_NS:
+            self._maps[path] = mapped._replace(state=state)
 
     def get(self, path: str, offset: int = 0, length: int | None = None) -> memoryview:
         view = self._map(path).data
@@ -138,7 +151,7 @@ class LocalStore(Store):
 
     def get_tail(self, path: str, length: int) -> tuple[memoryview, int]:
         mapped = self._map(path)
-        self._check_not_cut(path, mapped)  # once for each index that is opened, beside which it costs nothing
+        self.touched(path)  # once for each index that is opened, beside which it costs nothing
         view = mapped.data
         return view[max(0, len(view) - length) :], len(view)
 
