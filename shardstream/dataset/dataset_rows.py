@@ -54,7 +54,7 @@ class DatasetRows(RowReader):
                 raise unknown_field(name, types, url=dataset.url)
         chosen = {name: kind for name, kind in types.items() if fields is None or name in fields}
         source = DatasetSource([dataset], ViewSpec(), verify=verify)
-        super().__init__(OpenShards([source], ReadQueue()), chosen, verify=verify, max_value=max_value)
+        super().__init__(OpenShards([source], ReadQueue(), max_values=[max_value]), chosen, verify=verify)
         self.dataset = dataset
 
     def indexes(self, shards: Sequence[int]) -> list[ShardIndex]:
@@ -89,7 +89,7 @@ class DatasetRows(RowReader):
         found = {name for index, row in indexes for name, column in index.columns.items() if column.has(row)}
         wanted = found if chosen is None else found & set(chosen)
         fields = {name: kind for name, kind in self._types.items() if name in wanted}
-        return RowReader(self._shards, fields, verify=self._verify, max_value=self._max_value)
+        return RowReader(self._shards, fields, verify=self._verify)
 
     def read_shards(self, shards: Iterable[int]) -> Iterator[RowBatch]:
         """All rows of these shards in order, some at a time; the next ones are on their way.

@@ -29,7 +29,7 @@ from shardstream.dataset.shared import shard_ids, source_and_shard
 from shardstream.dataset.step import groups
 from shardstream.errors import ShardStreamError
 from shardstream.shards.fields import FieldKind, FieldType
-from shardstream.shards.framing import FieldValues, too_large
+from shardstream.shards.framing import FieldValues
 from shardstream.shards.index import Column
 from shardstream.shards.layout import checksums
 from shardstream.storage.base.held import HeldObject, address_of
@@ -49,7 +49,6 @@ class RowGatherer:
         shards: The open shards.
         types: The fields to read.
         verify: Compare checksums.
-        max_value: Bytes that one value may have.
         ahead: What is read before it is asked for; ``None`` where shards are mapped.
     """
 
@@ -59,7 +58,6 @@ class RowGatherer:
         types: dict[str, FieldType],
         *,
         verify: bool,
-        max_value: int,
         ahead: ReadAhead | None = None,
     ) -> None:
         self._open = shards
@@ -70,7 +68,6 @@ class RowGatherer:
         self._held: list[HeldObject | None] = [None] * OPEN_INDEXES  # of shards that a cache has
         self._mapped = np.zeros(OPEN_INDEXES, np.bool_)
         self._columns = {name: _COLUMNS[kind.kind](kind, verify=verify) for name, kind in types.items()}
-        self._max_value = max_value
         self._needs_bytes = any(kind.kind != "scalar" for kind in types.values())
         self._keys = _Keys(self._shards)
         self._known = np.empty(0, np.int64)  # of the known shards, sorted
@@ -238,8 +235,7 @@ class RowGatherer:
             return False
         if any(name not in index.columns for name in self._columns):
             return False
-        every = np.arange(index.samples)
-        if any(too_large(index.columns[name], every, self._max_value) for name in self._columns):
+        if opened.refused(np.arange(index.samples), [*self._columns]) is not None:
             return False
         # Labels alone touch nothing but the index.
         whole = where.store.get(where.name) if mapped and self._needs_bytes else None

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from shardstream.dataset.shard import OpenShard, Shard
 from shardstream.dataset.source import DatasetSource
 from shardstream.errors import ShardStreamError
+from shardstream.shards.framing import MAX_VALUE
 from shardstream.storage import Read, ReadQueue
 
 # Open indexes a process: as many as a local store maps files, and more than a rank has lanes by default.
@@ -25,15 +26,19 @@ class OpenShards:
     Args:
         sources: The sources.
         queue: Where reads go; ``None`` to have nothing read ahead.
+        max_values: Bytes that one value may have, for each source. Default: `MAX_VALUE` for all.
 
     Attributes:
         excludes: Whether any source has rows that are treated as damaged, see `excluded`.
     """
 
-    def __init__(self, sources: Sequence[DatasetSource], queue: ReadQueue | None = None) -> None:
+    def __init__(
+        self, sources: Sequence[DatasetSource], queue: ReadQueue | None = None, *, max_values: Sequence[int] = ()
+    ) -> None:
         self._sources = sources
         self.excludes = any(one.excluded is not None for one in sources)
         self._queue = queue
+        self._max_values = max_values or [MAX_VALUE] * len(sources)
         self._open: OrderedDict[tuple[int, int], OpenShard] = OrderedDict()
         self._coming: dict[tuple[int, int], tuple[Shard, Read]] = {}
         self._seen: OrderedDict[tuple[int, int], int] = OrderedDict()  # checksums of indexes
@@ -128,7 +133,7 @@ class OpenShards:
         origin, index = self._sources[source], opened.index
         batches = origin.batches(shard, index)
         rows = origin.rows(shard, index) if batches is None else batches.rows
-        found = self._open[key] = replace(opened, rows=rows, batches=batches)
+        found = self._open[key] = replace(opened, rows=rows, batches=batches, max_value=self._max_values[source])
         if len(self._open) > OPEN_INDEXES:
             self._open.popitem(last=False)
         return found

@@ -172,7 +172,7 @@ class ReadAhead:
         if kept is not None:
             return kept
         units = None if self._current is None else self._current.units.get(shard_id)
-        if not units:
+        if not units or any(unit.in_place and unit.cached is None for unit in units):
             return None
         for unit in units:
             self._take(unit)
@@ -406,10 +406,10 @@ class ReadAhead:
     def _unit(
         self, key: tuple[int, ...], planned: _Planned, opened: OpenShard, rows: Integers, fields: Sequence[str]
     ) -> _Unit:
-        reads = opened.reads(opened.counted_rows(rows), fields, order=planned.number)
-        cached = _in_cache(opened.shard.store, reads)
-        in_place = cached is not None and self._bytes_of(reads) > _SMALL * len(rows)
-        if in_place:
+        reads = opened.reads_ahead(opened.counted_rows(rows), fields, order=planned.number)
+        cached = None if reads is None else _in_cache(opened.shard.store, reads)
+        in_place = reads is None or (cached is not None and self._bytes_of(reads) > _SMALL * len(rows))
+        if reads is None or in_place:
             reads = []
         unit = _Unit(key, reads, [], self._bytes_of(reads), len(rows), cached=cached, in_place=in_place)
         self._units[key] = unit

@@ -20,7 +20,7 @@ from shardstream.dataset.shared import WorkerStatus, shard_ids, source_and_shard
 from shardstream.dataset.step import groups
 from shardstream.errors import BatchError, ChangedError, DataError, NotFoundError, ShardStreamError
 from shardstream.shards.fields import FieldType
-from shardstream.shards.framing import MAX_VALUE, FieldValues, oversized
+from shardstream.shards.framing import FieldValues, oversized
 from shardstream.shards.index import ShardIndex
 from shardstream.storage import Buffers, FetchedBuffers, Read, ReadQueue
 from shardstream.storage.base.verified import next_look
@@ -93,7 +93,6 @@ class RowReader:
         shards: The open shards of the sources.
         fields: The fields to read, with the types that the sources hold them with.
         verify: Compare checksums.
-        max_value: Bytes that one value may have.
         status: Where to say which shard is being read, or ``None``.
         ahead: What is read before it is asked for, or ``None``.
     """
@@ -104,7 +103,6 @@ class RowReader:
         fields: Mapping[str, FieldType],
         *,
         verify: bool,
-        max_value: int = MAX_VALUE,
         status: WorkerStatus | None = None,
         ahead: ReadAhead | None = None,
     ) -> None:
@@ -112,11 +110,10 @@ class RowReader:
         self._types = dict(fields)
         self._fields = list(fields)
         self._verify = verify
-        self._max_value = max_value
         self._status = status
         self._ahead = None if ahead is None else ahead.buffers
         self._look_at = 0.0  # when to look at files
-        self._gatherer = RowGatherer(shards, self._types, verify=verify, max_value=max_value, ahead=ahead)
+        self._gatherer = RowGatherer(shards, self._types, verify=verify, ahead=ahead)
 
     def index(self, shard: int) -> ShardIndex:
         """The index of a shard of the first source, by its number."""
@@ -245,15 +242,14 @@ class RowReader:
     ) -> tuple[OpenShard, Integers, dict[str, FieldValues]]:
         """The shard, its rows that these rows of the view are, and their values."""
         source, shard = source_and_shard(here)
-        options: dict[str, Any] = {"verify": self._verify, "max_value": self._max_value}
         opened = self._shards.open(source, shard)
         chosen = opened.stored_rows(rows)
-        self._check_widths(opened.index, chosen)
+        self._check_widths(opened, chosen)
+        if (refused := opened.refused(chosen, self._fields)) is not None:
+            raise refused
         try:
-            return opened, chosen, opened.extract(buffers, chosen, self._fields, **options)
+            return opened, chosen, opened.extract(buffers, chosen, self._fields, verify=self._verify)
         except (DataError, NotFoundError) as error:
-            if opened.too_large(chosen, self._fields, self._max_value):
-                raise
             problem: ShardStreamError = error
             try:  # what looks like damage may be another file
                 self._shards.check_unchanged(source, shard, opened)
@@ -264,13 +260,14 @@ class RowReader:
                 if problem is error:
                     raise
                 raise problem from error
-        return other, chosen, other.extract(lambda: None, chosen, self._fields, **options)
+        return other, chosen, other.extract(lambda: None, chosen, self._fields, verify=self._verify)
 
-    def _check_widths(self, index: ShardIndex, rows: Integers) -> None:
+    def _check_widths(self, opened: OpenShard, rows: Integers) -> None:
         """Refuse arrays of a field that the shard does not have: they would be zeros of the size that was announced."""
+        index, limit = opened.index, opened.max_value
         for name, kind in ((name, self._types[name]) for name in self._fields if name not in index.columns):
-            if kind.kind == "fixed" and kind.width > self._max_value:
-                raise oversized(index, name, int(rows[0]), kind.width, self._max_value)
+            if kind.kind == "fixed" and kind.width > limit:
+                raise oversized(index, name, int(rows[0]), kind.width, limit)
 
 
 class Fetching:

@@ -12,15 +12,19 @@ from numpy.typing import NDArray
 
 from shardstream.dataset.costs import ShardBatches
 from shardstream.dataset.drawn_rows import DrawnRows
-from shardstream.errors import ChangedError, DataError, FormatError, StorageError
+from shardstream.errors import ChangedError, DataError, DecodeError, FormatError, StorageError
 from shardstream.shards.fields import agree
-from shardstream.shards.framing import FieldValues, Framing, too_large
+from shardstream.shards.framing import MAX_VALUE, FieldValues, Framing, oversized, too_large, undivided
 from shardstream.shards.index import ShardIndex
 from shardstream.shards.manifest import Manifest
 from shardstream.storage import Buffers, MappedBuffers, Read, Request, Store
 from shardstream.storage.base.ranges import plan_reads
 from shardstream.storage.local.whole_files import read_files
 from shardstream.storage.transfer.readahead import fetched
+
+LEAST_AT_ONCE = 16 << 20
+"""Bytes that may be decompressed at once whatever the limit is. Parts of gzip files, which we cut ourselves, have 4 to
+8 MiB, and to read a value of a few KB a user need not know of them."""
 
 
 class Shard(NamedTuple):
@@ -81,6 +85,7 @@ class OpenShard:
         rows: The rows that the view's rows are; a number where they just begin later. Or the rows that draws find:
             what is said of rows of the view then speaks of places of draws.
         batches: Batches by cost, where an order counts these; ``rows`` are theirs then, one batch after another.
+        max_value: Bytes that one value may have.
     """
 
     index: ShardIndex
@@ -88,6 +93,7 @@ class OpenShard:
     shard: Shard
     rows: NDArray[Any] | int | DrawnRows = 0
     batches: ShardBatches | None = None
+    max_value: int = MAX_VALUE
 
     @property
     def at_hand(self) -> bool:
@@ -134,7 +140,20 @@ class OpenShard:
         return self.framing.plan(self.index, rows, self.present(fields))
 
     def reads(self, rows: NDArray[np.int64], fields: Sequence[str], *, order: int) -> list[Read]:
-        """What brings these fields of these stored rows; smaller numbers of ``order`` are read first."""
+        """What brings these fields of these stored rows; smaller numbers of ``order`` are read first.
+
+        Raises:
+            DecodeError: As `refused`: nothing is read of them.
+        """
+        if (error := self.refused(rows, fields)) is not None:
+            raise error
+        return self._reads(rows, fields, order)
+
+    def reads_ahead(self, rows: NDArray[np.int64], fields: Sequence[str], *, order: int) -> list[Read] | None:
+        """The same; ``None`` if a value is `refused`, which is an error of whoever uses it."""
+        return self._reads(rows, fields, order) if self.refused(rows, fields) is None else None
+
+    def _reads(self, rows: NDArray[np.int64], fields: Sequence[str], order: int) -> list[Read]:
         requests = self.plan(rows, fields)
         sizes: dict[str, int | None] = {self.shard.name: self.shard.size}
         if self.framing.whole_objects:
@@ -148,9 +167,8 @@ class OpenShard:
         fields: Sequence[str],
         *,
         verify: bool,
-        max_value: int,
     ) -> dict[str, FieldValues]:
-        """These fields of these stored rows.
+        """These fields of these stored rows, none of which are `refused`.
 
         Bytes that came over a network, or out of a cache, and are not what was written, are read once more. So is an
         object that was replaced meanwhile, where its values have checksums: it may hold the same bytes again.
@@ -160,22 +178,21 @@ class OpenShard:
             rows: Stored rows.
             fields: Names of fields.
             verify: Compare checksums.
-            max_value: Bytes that one value may have.
 
         Raises:
-            DataError: They are damaged where they come from, or too large.
+            DataError: They are damaged where they come from.
             StorageError: They cannot be read. ChangedError: The object was replaced, and holds other bytes, or no
                 checksum tells.
         """
         present = self.present(fields)
-        options: dict[str, Any] = {"verify": verify, "max_value": max_value}
+        options: dict[str, Any] = {"verify": verify, "max_value": self.max_value}
         try:
             buffers = ahead()
             if buffers is None:
                 buffers = self._read(rows, present)
             return self.framing.extract(self.index, buffers, rows, present, **options)
         except DataError:
-            if self.shard.store.mapped or self.too_large(rows, fields, max_value):
+            if self.shard.store.mapped:
                 raise
             self.shard.repair(self.framing.plan(self.index, rows, present))
         except ChangedError:
@@ -189,9 +206,30 @@ class OpenShard:
                 raise self.shard.replaced() from error
             raise
 
-    def too_large(self, rows: NDArray[np.int64], fields: Sequence[str], max_value: int) -> bool:
-        """Whether a value has more bytes than a caller takes, which is so wherever it is read."""
-        return any(too_large(self.index.columns[name], rows, max_value) for name in self.present(fields))
+    def refused(self, rows: NDArray[np.int64], fields: Sequence[str]) -> DecodeError | None:
+        """The error for the first of these values that has more bytes than it may, or takes decompressing more.
+
+        Args:
+            rows: Stored rows.
+            fields: Names of fields.
+        """
+        index, name, limit = self.index, self.shard.name, self.max_value
+        for field in self.present(fields):
+            column = index.columns[field]
+            if column.type.kind == "scalar":
+                continue
+            at_once = None
+            if self.framing.addressed:
+                valid = column.valid_rows(rows)
+                chosen = rows if valid is None else rows[valid]
+                at_once = self.shard.store.decompressed_at_once(name, *column.extents(chosen))
+            plain = limit != MAX_VALUE or at_once is not None or self.framing.whole_objects
+            for row, size in too_large(column, rows, limit, plain=plain):
+                return oversized(index, field, row, size, limit)
+            if at_once is not None and len(at_once) and int(at_once.max()) > max(limit, LEAST_AT_ONCE):
+                worst = int(at_once.argmax())
+                return undivided(index, field, int(chosen[worst]), int(at_once[worst]), limit)
+        return None
 
     def has_checksums(self, present: Sequence[str]) -> bool:
         """Whether all values of these fields that are not in the index have checksums."""

@@ -343,7 +343,7 @@ class _Shard:
                 )
 
     def _sizes(self, index: ShardIndex, column: Column) -> Iterator[Problem]:
-        found = too_large(column, np.arange(index.samples), self._max_value)
+        found = too_large(column, np.arange(index.samples), self._max_value, plain=self._max_value != MAX_VALUE)
         for row, size in found[:1] if column.type.kind == "fixed" else found:  # all arrays of one size
             error = oversized(index, column.name, row, size, self._max_value)
             self._wrong.add((column.name, row))

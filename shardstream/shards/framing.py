@@ -12,7 +12,8 @@ group, and name its length ``None`` where it is not known.
 
 A few stored bytes may stand for gigabytes, whoever wrote them: a compressed value says itself what it unpacks to, an
 array of fixed size is made of zeros where a sample has none, and a decoded array is a copy. So sizes are compared with
-``max_value`` first, see `too_large`. All else takes the room that it takes where it is stored.
+``max_value`` first, see `too_large`. All else takes the room that it takes where it is stored: it is compared with a
+limit that a user sets, and with the default if its object is compressed, see `OpenShard.refused`.
 """
 
 from __future__ import annotations
@@ -34,7 +35,8 @@ from shardstream.storage import Buffers, Request, Store
 Tail: TypeAlias = tuple[memoryview, int]
 """The end of an object (all of it, where that is shorter), and the object's size."""
 MAX_VALUE = 1 << 30
-"""Bytes of the largest value that is delivered, unless told otherwise."""
+"""Bytes of the largest value that is delivered, unless told otherwise. Values that are stored as they are take no more
+room than in their file, so that this default does not count for them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -181,18 +183,39 @@ def oversized(index: ShardIndex, field: str, row: int, size: int, max_value: int
     """The error for a value of ``size`` bytes, which `too_large` found before anything of it was made."""
     return DecodeError(
         f"the value has {size} bytes, and max_value is {max_value}",
-        hint="read it with a larger max_value= if you trust the data, or leave the field out",
+        hint=_raise_to(size),
         **place_of_value(index, field, row),
     )
 
 
-def too_large(column: Column, rows: NDArray[np.int64], max_value: int) -> list[tuple[int, int]]:
-    """Row and size of each of these values that has more bytes than that as it is delivered."""
+def undivided(index: ShardIndex, field: str, row: int, size: int, max_value: int) -> DecodeError:
+    """The error for a value in a part of ``size`` bytes of its object that can only be decompressed as a whole."""
+    return DecodeError(
+        f"{size} bytes have to be decompressed at once to read the value, and max_value is {max_value}",
+        hint=_raise_to(size),
+        **place_of_value(index, field, row),
+    )
+
+
+def _raise_to(size: int) -> str:
+    return f"pass max_value={size} if you trust the data, or leave the field out"
+
+
+def too_large(column: Column, rows: NDArray[np.int64], max_value: int, *, plain: bool = False) -> list[tuple[int, int]]:
+    """Row and size of each of these values that has more bytes than that as it is delivered.
+
+    Args:
+        column: Their field.
+        rows: Where they are.
+        max_value: Bytes that a value may have.
+        plain: Whether values count that are stored as they are. Of values that a form makes, nobody knows the size yet.
+    """
     if column.type.kind == "fixed":
         width = column.type.width
         return [(row, width) for row in rows.tolist()] if width > max_value else []
     sizes = column.raw_lengths
-    if sizes is None and isinstance(column.type, ArrayType | TensorType | ValuesType):
+    grows = isinstance(column.type, ArrayType | TensorType | ValuesType)
+    if sizes is None and (grows or (plain and column.codec == "none")):
         sizes = column.sizes
     if sizes is None or not len(rows):
         return []

@@ -81,7 +81,7 @@ class IndexedFraming(Framing):
             for row, size in too_large(column, rows, max_value):
                 raise oversized(index, name, row, size, max_value)
             try:
-                out[name] = self._values(index, column, buffers, rows, verify)
+                out[name] = self._values(index, column, buffers, rows, verify, max_value)
             except MemoryError as error:
                 raise BatchError(
                     f"{len(rows)} values do not fit into memory together",
@@ -93,7 +93,7 @@ class IndexedFraming(Framing):
         return out
 
     def _values(
-        self, index: ShardIndex, column: Column, buffers: Buffers, rows: NDArray[np.int64], verify: bool
+        self, index: ShardIndex, column: Column, buffers: Buffers, rows: NDArray[np.int64], verify: bool, max_value: int
     ) -> FieldValues:
         valid = column.valid_rows(rows)
         if column.type.kind == "scalar":
@@ -103,6 +103,10 @@ class IndexedFraming(Framing):
         read = _fixed if column.type.kind == "fixed" else self._payloads
         found = read(index, column, buffers, chosen, verify)
         if isinstance(found, list):
+            if column.codec not in ("none", "zstd"):  # a form makes them, and only now tells how large they are
+                for row, value in zip(chosen.tolist(), found, strict=True):
+                    if len(value) > max_value:
+                        raise oversized(index, column.name, row, len(value), max_value)
             return FieldValues(column.type, with_gaps(found, valid), valid)
         if valid is None:
             return FieldValues(column.type, found, None)

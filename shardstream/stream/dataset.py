@@ -156,10 +156,10 @@ class ShardDataset(Stream):
         on_error: ``"raise"`` (default), or ``"skip"`` to drop samples whose stored data is damaged or does not decode.
             Failures of the store always raise.
         verify: Compare checksums of the index and of each value read. Default true: it costs less than 1 % of decoding.
-        max_value: Bytes that one value may have, as ``"1GiB"`` (default) or a number: what a compressed value unpacks
-            to, an array, or the zeros that stand for an array of fixed size where a sample has none. A few bytes of a
-            shard may announce gigabytes; beyond this it is a `DecodeError` with shard and field. Files, text and bytes
-            that are stored as they are have no limit.
+        max_value: Bytes that one value may have as it is delivered, as ``"1GiB"`` (default) or a number. It also bounds
+            parts of compressed objects that can only be decompressed as a whole, if they have more than 16 MiB. A few
+            bytes of a file may announce gigabytes; beyond this it is a `DecodeError` with shard and field. The default
+            does not count for files, text and bytes that are stored as they are; a limit that you set does.
 
         *For experts.* The defaults are measured, or follow from the shape of the run; nobody need know these.
 

@@ -2,6 +2,12 @@
 
 from __future__ import annotations
 
+import gzip
+import io
+import tarfile
+import zipfile
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +26,7 @@ from shardstream.shards.manifest import Manifest
 from shardstream.shards.record import MAGIC
 from shardstream.shards.writing import ShardSummary
 from shardstream.storage import counters, open_store
+from shardstream.storage.blocks import store as blocks_store
 
 from ..storage.places import Place
 
@@ -155,10 +162,125 @@ def test_what_is_no_size(tmp_path: Path, wrong: Any) -> None:
             make()
 
 
-def test_what_was_stored_as_it_is_has_no_limit(tmp_path: Path) -> None:
-    url = written(tmp_path / "whole", plain=bytes(3000), txt="x" * 3000)
-    assert len(ss.Reader(url, max_value=1)[0]["plain"]) == 3000
-    assert verify(url, max_value=1).ok
+@pytest.mark.parametrize("name", ["plain", "txt"])
+def test_a_limit_that_is_set_counts_for_what_is_stored_as_it_is(tmp_path: Path, monkeypatch, name: str) -> None:
+    url = written(tmp_path / "part", **{name: "x" * 3000 if name == "txt" else bytes(3000)})
+    for how, read in readers(url, fields=[name], max_value=2999).items():
+        with pytest.raises(DecodeError, match="the value has 3000 bytes, and max_value is 2999") as caught:
+            read()
+        assert "max_value=3000" in str(caught.value.hint), how
+    assert [problem.kind for problem in verify(url, max_value=2999).problems] == ["value"]
+    assert len(ss.Reader(url, max_value=3000)[0][name]) == 3000
+    monkeypatch.setattr("shardstream.dataset.shard.MAX_VALUE", 2999)  # the default bounds what grows
+    assert len(ss.Reader(url, max_value=2999)[0][name]) == 3000
+
+
+# ------------------------------------------------------------------------------------------------ compressed objects
+
+LARGE, SMALL = bytes(100_000), b"small"
+
+
+def tar(mode: str) -> bytes:
+    file = io.BytesIO()
+    with tarfile.open(fileobj=file, mode=mode) as archive:
+        for key, value in (("large", LARGE), ("small", SMALL)):
+            info = tarfile.TarInfo(f"{key}.bin")
+            info.size = len(value)
+            archive.addfile(info, io.BytesIO(value))
+    return file.getvalue()
+
+
+def tar_zst() -> bytes:
+    return pytest.importorskip("zstandard").compress(tar("w"))
+
+
+def jsonl_gz() -> bytes:
+    return gzip.compress(b"".join(b'{"bin": "%s"}\n' % (b"x" * len(one)) for one in (LARGE, SMALL)))
+
+
+def zipped() -> bytes:
+    file = io.BytesIO()
+    with zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED) as archive:
+        for key, value in (("large", LARGE), ("small", SMALL)):
+            archive.writestr(f"{key}.bin", value)
+    return file.getvalue()
+
+
+def arrow() -> bytes:
+    pa, file = pytest.importorskip("pyarrow"), io.BytesIO()
+    table = pa.table({"bin": pa.array([LARGE, SMALL], pa.binary())})
+    options = pa.ipc.IpcWriteOptions(compression="zstd")
+    with pa.ipc.new_file(file, table.schema, options=options) as writer:
+        writer.write_table(table)
+    return file.getvalue()
+
+
+def parquet() -> bytes:
+    pa, pq, file = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet"), io.BytesIO()
+    pq.write_table(pa.table({"bin": pa.array([LARGE, SMALL], pa.binary())}), file, compression="zstd")
+    return file.getvalue()
+
+
+def hdf5() -> bytes:
+    h5py, file = pytest.importorskip("h5py"), io.BytesIO()
+    with h5py.File(file, "w") as out:
+        out.create_dataset("bin", (4, 60_000), "u1", chunks=(4, 60_000), compression=9)[:] = 0
+    return file.getvalue()
+
+
+# By name of the object: its bytes, and whether its small value lies in a part that is decompressed by itself.
+OBJECTS: dict[str, tuple[Callable[[], bytes], bool]] = {
+    "0.tar": (partial(tar, "w"), True),
+    "0.tar.gz": (partial(tar, "w:gz"), False),
+    "0.tar.xz": (partial(tar, "w:xz"), False),
+    "0.tar.zst": (tar_zst, False),
+    "0.jsonl.gz": (jsonl_gz, False),
+    "0.zip": (zipped, True),
+    "0.arrow": (arrow, False),
+    "0.parquet": (parquet, False),
+    "0.h5": (hdf5, False),
+}
+
+
+@pytest.mark.parametrize("far", [False, True])
+@pytest.mark.parametrize("name", OBJECTS)
+def test_what_is_decompressed_is_bounded(tmp_path: Path, monkeypatch, name: str, far: bool) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "home"))
+    monkeypatch.setattr("shardstream.dataset.shard.LEAST_AT_ONCE", 1000)
+    make, apart = OBJECTS[name]
+    folder: Any = ss.testing.MemoryStore() if far else tmp_path / "set"
+    open_store(folder).put(name, make())
+    large = 60_000 if name == "0.h5" else len(LARGE)
+    assert len(ss.Reader(folder)[1]["bin"]) == (60_000 if name == "0.h5" else len(SMALL))
+    assert len(ss.Reader(folder, max_value="1MB")[0]["bin"]) == large
+    inflated = inflated_sizes(monkeypatch)
+    for how in ("reader", "samples", "batches", "loader"):
+        with pytest.raises(DecodeError, match=f"{large} bytes, and max_value is 2000") as caught:
+            readers(folder, max_value=2000)[how]()
+        assert caught.value.place["field"] == "bin"
+        assert f"max_value={large}" in str(caught.value.hint)
+    if not apart:
+        what = "60000 bytes" if name == "0.h5" else "have to be decompressed at once"
+        with pytest.raises(DecodeError, match=what):
+            ss.Reader(folder, max_value=2000)[1]
+        assert not inflated
+    else:
+        assert ss.Reader(folder, max_value=2000)[1]["bin"] == SMALL
+        dataset = ss.ShardDataset(folder, max_value=2000, on_error="skip")
+        assert [sample["__key__"] for sample in dataset] == ["small"]
+
+
+def inflated_sizes(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """Sizes of what readers inflate from now on."""
+    found: list[int] = []
+    inflate = blocks_store.inflate
+
+    def counted(codec: int, data: memoryview, size: int, setting: bytes = b"") -> memoryview:
+        found.append(size)
+        return inflate(codec, data, size, setting)
+
+    monkeypatch.setattr(blocks_store, "inflate", counted)
+    return found
 
 
 def test_whoever_else_reads_has_the_limit_too(tmp_path: Path) -> None:

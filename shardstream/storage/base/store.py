@@ -298,6 +298,18 @@ class Store(ABC):
         """
         return self
 
+    def decompressed_at_once(
+        self, path: str, offsets: NDArray[np.int64], lengths: NDArray[np.int64]
+    ) -> NDArray[np.int64] | None:
+        """How many bytes have to be decompressed as a whole to read each range; ``None`` if nothing has.
+
+        Args:
+            path: The object.
+            offsets: Where ranges begin, in the object as it is read.
+            lengths: Their lengths in bytes.
+        """
+        return None
+
     # ----------------------------------------------------------------------------- what a cache has; others have none
 
     def holds(self, path: str) -> bool:

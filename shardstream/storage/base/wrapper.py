@@ -74,6 +74,11 @@ class WrapperStore(Store):
     def accept(self, path: str, state: FileState) -> None:
         self.inner.accept(path, state)
 
+    def decompressed_at_once(
+        self, path: str, offsets: NDArray[np.int64], lengths: NDArray[np.int64]
+    ) -> NDArray[np.int64] | None:
+        return self.inner.decompressed_at_once(path, offsets, lengths)
+
     def with_policy(self, policy: RetryPolicy) -> Self:
         return self._before(self.inner.with_policy(policy))
 

@@ -83,6 +83,11 @@ class ChunkLayout:
         return b"".join(map(_varint, numbers))
 
 
+def chunk_bytes(setting: bytes) -> int:
+    """Bytes of a chunk without filters, which may have more rows than the block."""
+    return _parsed(setting)[0].chunk_bytes
+
+
 def chunked(data: memoryview, size: int, setting: bytes) -> memoryview:
     """The rows of a block, of the bytes of its chunks.
 

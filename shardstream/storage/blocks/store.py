@@ -86,6 +86,12 @@ class BlockStore(WrapperStore):
         what = f"bytes {offset} to {offset + length} of {self.locate(path)}"
         return joined(run(lambda: self._read(path, blocks, spans), wait=_WAIT, what=what))
 
+    def decompressed_at_once(
+        self, path: str, offsets: NDArray[np.int64], lengths: NDArray[np.int64]
+    ) -> NDArray[np.int64] | None:
+        blocks = self._blocks_of(path)
+        return None if blocks is None else blocks.largest_of(offsets, lengths)
+
     def at_hand(self, path: str) -> bool:
         """Small blocks of a file are inflated where they are used: a thread's turn takes longer than that."""
         blocks = self._blocks_of(path)

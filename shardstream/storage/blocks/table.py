@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from shardstream.storage.blocks.codecs import CODECS, LARGEST, PLAIN
+from shardstream.storage.blocks.hdf5_chunks import chunk_bytes
 
 COLUMNS = (("offsets", "<u8"), ("checksums", "<u8"), ("lengths", "<u4"), ("sizes", "<u4"), ("codecs", "<u4"))
 """Columns of a table of blocks in the order in which they are stored; 28 bytes a block.
@@ -90,6 +91,26 @@ class ObjectBlocks:
         blocks = np.searchsorted(self.starts, offsets, side="right") - 1
         begins = offsets - self.starts[blocks]
         return blocks, begins, (offsets >= 0) & (lengths > 0) & (begins + lengths <= self.sizes[blocks])
+
+    def largest_of(self, offsets: NDArray[np.int64], lengths: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Inflated bytes of the largest block that each range of inflated bytes touches; 0 for those that are plain."""
+        if not len(self):
+            return np.zeros(len(offsets), np.int64)
+        first = np.maximum(np.searchsorted(self.starts, offsets, side="right") - 1, 0)
+        last = np.maximum(np.searchsorted(self.starts, offsets + lengths, side="left"), first + 1)
+        largest = self.at_once[first]
+        for row in np.flatnonzero(last - first > 1).tolist():
+            largest[row] = self.at_once[first[row] : last[row]].max()
+        return np.where(lengths > 0, largest, 0)
+
+    @cached_property
+    def at_once(self) -> NDArray[np.int64]:
+        """What inflating each block takes at once: its own bytes, or those of a chunk that reaches beyond it."""
+        sizes = np.where(self.codecs == PLAIN, 0, self.sizes).astype(np.int64)
+        for number in np.flatnonzero((self.codecs & 255) == CODECS["hdf5"]).tolist():
+            (block,) = self.stored_blocks([number])
+            sizes[number] = max(sizes[number], chunk_bytes(block.setting))
+        return sizes
 
     def spans(self, offset: int, length: int) -> Iterator[BlockSpan]:
         """What of which blocks inflated bytes ``[offset, offset + length)`` are, in order."""

@@ -79,14 +79,15 @@ class StepPipeline:
         self._recorder = SpanRecorder()
         groups, decoder_of = _alike(content.parts)
         sources = [part.source for part in content.parts]
-        self._shards = OpenShards(sources)
+        max_values = [parse_size(part.options.max_value, name="max_value") for part in content.parts]
+        self._shards = OpenShards(sources, max_values=max_values)
         self._ahead: ReadAhead | None = None
         if workers is not None and any(one.over_network for one in sources):
             budget = read_budget(settings.prefetch, num_workers=workers, local_ranks=local_ranks())
             if any(one.largest_block for one in sources):
                 keep_blocks(workers)
             queue = ReadQueue()
-            self._shards = OpenShards(sources, queue)
+            self._shards = OpenShards(sources, queue, max_values=max_values)
             fields = [groups[number].plan.sources for number in decoder_of]
             self._ahead = ReadAhead(self._shards, fields, queue, budget=budget, status=status)
         numbers = content.numbers
@@ -117,10 +118,7 @@ class StepPipeline:
 
     def _decoder(self, part: ContentPart, numbers: Numbers, seed: int, status: WorkerStatus | None) -> SampleDecoder:
         fields = {name: part.source.fields[name] for name in part.plan.sources}
-        largest = parse_size(part.options.max_value, name="max_value")
-        reader = RowReader(
-            self._shards, fields, verify=part.options.verify, max_value=largest, status=status, ahead=self._ahead
-        )
+        reader = RowReader(self._shards, fields, verify=part.options.verify, status=status, ahead=self._ahead)
         return SampleDecoder(reader, part, numbers, self._clock, seed=seed, status=status, pool=self._threads)
 
     def begin(self) -> Self:
