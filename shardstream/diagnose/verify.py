@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from dataclasses import dataclass, replace
-from functools import partial
+from itertools import chain
 from typing import Any, Literal, TypeAlias, Unpack
 
 import numpy as np
@@ -28,8 +28,8 @@ from shardstream.errors import (
     StorageError,
 )
 from shardstream.faults import FaultKind, fault_kind
-from shardstream.images.damage import check_damage
-from shardstream.images.header import probe
+from shardstream.pack.encode.images import ImageDecoding
+from shardstream.pack.execution.isolated import end, finish, together
 from shardstream.progress import OnProgress, ProgressEvent, ignore
 from shardstream.shards.catalogue import Catalogue
 from shardstream.shards.compression import decompress
@@ -187,17 +187,20 @@ def verify(
         shards = read_shards(store, manifest)
     problems, tell = list[Problem](), ignore if progress is None else progress
     samples = size = values = pictures = 0
-    for number, found in enumerate(shards):
-        shard = _Shard(manifest, number, found, largest)
-        wrong = list(shard.problems())
-        sound = _sound_copy(dataset, number) if wrong else None
-        problems.extend(replace(one, sound_copy=sound) for one in wrong)
-        if decode:
-            problems.extend(shard.damaged_pictures())
-        samples, size, values = samples + shard.samples, size + shard.bytes, values + shard.values
-        pictures += shard.pictures
-        detail = {"shards": number + 1, "total_shards": manifest.shards, "problems": len(problems)}
-        tell(ProgressEvent("verify", size, manifest.bytes, "bytes", detail))
+    try:
+        for number, found in enumerate(shards):
+            shard = _Shard(manifest, number, found, largest)
+            wrong = list(shard.problems())
+            sound = _sound_copy(dataset, number) if wrong else None
+            problems.extend(replace(one, sound_copy=sound) for one in wrong)
+            if decode:
+                problems.extend(shard.damaged_pictures())
+            samples, size, values = samples + shard.samples, size + shard.bytes, values + shard.values
+            pictures += shard.pictures
+            detail = {"shards": number + 1, "total_shards": manifest.shards, "problems": len(problems)}
+            tell(ProgressEvent("verify", size, manifest.bytes, "bytes", detail))
+    finally:
+        end()
     own = None
     if isinstance(manifest, Catalogue):
         own = own_checksums(dataset, manifest)
@@ -407,17 +410,19 @@ class _Shard:
                 yield from self._decoded(data, index, column)
 
     def _decoded_loose(self, data: LooseValues, index: ShardIndex, column: Column) -> Iterator[Problem]:
-        there = (one for one in data.each(column) if not isinstance(one[2], StorageError))
+        there = ((row, path, one) for row, path, one in data.each(column) if not isinstance(one, StorageError))
 
-        def look(one: tuple[int, str, Any]) -> tuple[int, str, DecodeError | None]:
-            row, path, stored = one
-            return row, path, _damage_of(stored, index, column, row)
+        def look(batch: list[tuple[int, str, memoryview]]) -> list[tuple[int, str, DecodeError | None]]:
+            damage = finish([_decoded(stored, index, column, row) for row, _, stored in batch], ImageDecoding())
+            return [(row, path, error) for (row, path, _), error in zip(batch, damage, strict=True)]
 
-        for row, path, error in each(look, there, at_once=cores(), what=f"a picture of {self.name} to be decoded"):
-            self.pictures += 1
-            if error is not None:
-                kind = fault_kind(error)
-                yield Problem("picture", path, error.what, row, index.keys[row], column.name, kind=kind)
+        batches = together(there, lambda one: len(one[2]))
+        for batch in each(look, batches, at_once=cores(), what=f"a picture of {self.name} to be decoded"):
+            for row, path, error in batch:
+                self.pictures += 1
+                if error is not None:
+                    kind = fault_kind(error)
+                    yield Problem("picture", path, error.what, row, index.keys[row], column.name, kind=kind)
 
     def _decoded(self, data: memoryview | FetchedValues, index: ShardIndex, column: Column) -> Iterator[Problem]:
         rows = np.arange(index.samples)
@@ -426,13 +431,19 @@ class _Shard:
             row for row in (rows if valid is None else rows[valid]).tolist() if (column.name, row) not in self._wrong
         ]
         self.pictures += len(chosen)
-        look = partial(_damage, data, index, column)
-        found = each(look, chosen, at_once=cores(), what=f"a picture of {self.name} to be decoded")
-        for row, error in zip(chosen, found, strict=True):
+        offsets, lengths = (extent.tolist() for extent in column.extents(np.array(chosen, np.int64)))
+        places = list(zip(chosen, offsets, lengths, strict=True))
+
+        def look(batch: list[tuple[int, int, int]]) -> list[DecodeError | None]:
+            loads = [_decoded(data[at : at + size], index, column, row) for row, at, size in batch]
+            return finish(loads, ImageDecoding())
+
+        batches = together(places, lambda place: place[2])
+        damage = each(look, batches, at_once=cores(), what=f"a picture of {self.name} to be decoded")
+        for (row, at, _), error in zip(places, chain.from_iterable(damage), strict=True):
             if error is not None:
-                offset = int(column.extents(np.array([row]))[0][0])
                 key, kind = index.keys[row], fault_kind(error)
-                yield Problem("picture", self.name, error.what, row, key, column.name, offset, kind=kind)
+                yield Problem("picture", self.name, error.what, row, key, column.name, at, kind=kind)
 
     def _from_error(self, check: ProblemCheck, error: ShardStreamError) -> Problem:
         offset = error.place.get("offset")
@@ -445,17 +456,12 @@ def _stored(index: ShardIndex) -> list[Column]:
     return [column for column in index.columns.values() if column.type.kind != "scalar"]
 
 
-def _damage(data: memoryview | FetchedValues, index: ShardIndex, column: Column, row: int) -> DecodeError | None:
-    """Why a picture cannot be decoded; ``None`` if it can."""
-    offsets, lengths = column.extents(np.array([row]))
-    return _damage_of(data[int(offsets[0]) : int(offsets[0] + lengths[0])], index, column, row)
-
-
-def _damage_of(stored: memoryview, index: ShardIndex, column: Column, row: int) -> DecodeError | None:
+def _decoded(stored: memoryview, index: ShardIndex, column: Column, row: int) -> Generator[Any, None, DecodeError | None]:
+    """Why a picture is damaged; ``None`` if it is not. A generator, see `finish`."""
     try:
         if column.raw_lengths is not None:
             stored = decompress(stored, size=int(column.raw_lengths[row]))
-        check_damage(stored, probe(stored), decode=True)
+        yield stored
     except DecodeError as error:
         return error
     except MissingExtraError as error:

@@ -8,6 +8,7 @@ from typing import Any, Self
 
 from shardstream.errors import DecodeError, DuplicateKeyError, FieldError, ShardStreamError, UsageError
 from shardstream.pack.encode.images import ANY_PIXELS, Check, Damaged, ImageOptions
+from shardstream.pack.execution.isolated import end, finish
 from shardstream.pack.options import check_format, check_meta
 from shardstream.pack.output.commits import Committer
 from shardstream.pack.output.destination import open_destination
@@ -148,6 +149,7 @@ class ShardWriter:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self._open = False
+        end()
         if error is not None:
             self._discard()
             return
@@ -208,7 +210,7 @@ class ShardWriter:
             kind = self._fields.get(name)
             encoded = encode(name, value, kind)
             if encoded[0].is_image and isinstance(value, bytes | bytearray | memoryview):  # pixels make whole files
-                self._images.prepare(bytes(value))
+                finish([self._images.prepare(bytes(value))], self._images.decoding)
             if kind is None and not (encoded[0].name == "bytes" and is_picture_name(name)):  # which go by content, each
                 self._declare(name, encoded[0])
         except DecodeError as error:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterator
 from functools import cache
-from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -259,12 +258,13 @@ def test_verify_does_not_decode_what_was_changed_since(stored: Path) -> None:
     assert kinds == ["value"]
 
 
-def test_verify_says_which_picture_needs_what_is_not_installed(stored: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def lacking(_data: bytes) -> None:
-        raise MissingExtraError("pi-heif is needed for HEIC files", hint="install it")
-
-    monkeypatch.setattr(import_module("shardstream.diagnose.verify"), "probe", lacking)
-    with pytest.raises(MissingExtraError, match=r"pi-heif is needed .*key good0, field jpg"):
+def test_verify_says_which_picture_needs_what_is_not_installed(
+    stored: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "path" / "PIL").mkdir(parents=True)
+    (tmp_path / "path" / "PIL" / "__init__.py").write_text("raise ImportError('not here')")
+    monkeypatch.syspath_prepend(tmp_path / "path")  # of the processes that decode
+    with pytest.raises(MissingExtraError, match=r".*key good0, field png"):
         verify(stored, decode=True)
 
 

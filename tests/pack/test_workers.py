@@ -21,7 +21,7 @@ import pytest
 
 from shardstream import waits
 from shardstream.errors import ShardStreamError, SourceError, UsageError, WorkerError
-from shardstream.pack.execution import workers as workers_module
+from shardstream.pack.execution import process as process_module
 from shardstream.pack.execution.channel import ParentEnd, framed
 from shardstream.pack.execution.workers import run_in_processes
 from shardstream.pack.export import export
@@ -332,7 +332,7 @@ def test_a_worker_that_stands_still_is_told_of_and_waited_for(
 def test_a_worker_that_cannot_be_killed_is_left(
     helpers: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(workers_module, "_PATIENCE_S", 0.05)
+    monkeypatch.setattr(process_module, "_PATIENCE_S", 0.05)
     processes: list[subprocess.Popen[bytes]] = []
 
     class Unkillable(subprocess.Popen[bytes]):
@@ -346,7 +346,7 @@ def test_a_worker_that_cannot_be_killed_is_left(
         def terminate(self) -> None:
             os.kill(self.pid, signal.SIGSTOP)
 
-    monkeypatch.setattr(workers_module.subprocess, "Popen", Unkillable)
+    monkeypatch.setattr(process_module.subprocess, "Popen", Unkillable)
 
     def fail(event: ProgressEvent) -> None:
         if event.tally.samples:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Generator, Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from shardstream.pack.bins.binning import Binning
-from shardstream.pack.bins.texts import Texts
+from shardstream.pack.bins.texts import Rendering, Texts
 from shardstream.pack.bins.tokenizers import Tokens
 from shardstream.pack.encode.files import Unreadable
 from shardstream.pack.encode.sample import UNREADABLE, SampleEncoder, Transform, unreadable
@@ -64,8 +64,15 @@ class DocumentEncoder:
         """The user's function."""
         return self.samples.transform
 
-    def load(self, item: Item, contents: Mapping[str, bytes]) -> Document | None:
+    @property
+    def work(self) -> Rendering | None:
+        """What is done in another process; ``None``: nothing."""
+        return None if self.texts is None else self.texts.rendering
+
+    def load(self, item: Item, contents: Mapping[str, bytes]) -> Generator[Any, Tokens, Document | None]:
         """A document; ``None``: the transform leaves it out.
+
+        A generator: it yields what `work` is to be called with, and is sent the result, or thrown the error.
 
         Args:
             item: The sample.
@@ -78,7 +85,7 @@ class DocumentEncoder:
         if found is None:
             return None
         values = {name: value for name, value in found.items() if value is not None}
-        given, learned = self._tokens(values)
+        given, learned = yield from self._tokens(values)
         ids = self._ids([] if given is None else given)
         if not len(ids):
             raise Unreadable("it has no tokens")
@@ -86,13 +93,13 @@ class DocumentEncoder:
         columns = {name: self._column(name, value) for name, value in values.items()}
         return self._fitting(*self._framed(ids, loss), columns)
 
-    def _tokens(self, values: dict[str, Any]) -> Tokens:
+    def _tokens(self, values: dict[str, Any]) -> Generator[Any, Tokens, Tokens]:
         """The tokens of a document and its mask, taken out of its values."""
         if self.texts is not None:
             for name in (self.binning.field, LOSS):
                 if name in values:
                     raise Unreadable(f"it has a field {name!r}, which is for tokens that come ready")
-            return self.texts.tokens(values)
+            return (yield from self.texts.tokens(values))
         if self.binning.field not in values:
             raise Unreadable(f"it has no field {self.binning.field!r}, which holds its tokens")
         given = values.pop(self.binning.field)

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Generator
 from dataclasses import dataclass
 from typing import Any
 
 from shardstream.pack.bins.tokenizers import Tokenizer, Tokens
 from shardstream.pack.encode.files import Unreadable
+
+DEFAULT_SECONDS = 10.0
+"""Processor time of a chat template for one conversation: most take milliseconds."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,14 +21,23 @@ class Texts:
         tokenizer: What makes tokens of them.
         field: The field that holds the text of a sample, or its messages.
         conversations: Whether these are messages of a conversation.
+        seconds: Processor time that a chat template may take for one of them.
     """
 
     tokenizer: Tokenizer
     field: str
     conversations: bool = False
+    seconds: float = DEFAULT_SECONDS
 
-    def tokens(self, values: dict[str, Any]) -> Tokens:
+    @property
+    def rendering(self) -> Rendering | None:
+        """The part of `tokens` that runs a chat template, which is done in another process."""
+        return Rendering(self.tokenizer, self.seconds) if self.conversations else None
+
+    def tokens(self, values: dict[str, Any]) -> Generator[Any, Tokens, Tokens]:
         """The tokens of a sample, whose text is taken out of its values.
+
+        A generator: it yields what `rendering` is to be called with, and is sent the result, or thrown the error.
 
         Raises:
             Unreadable: It has none, or no text; the tokenizer raises.
@@ -33,7 +45,9 @@ class Texts:
         if self.field not in values:
             raise Unreadable(f"it has no field {self.field!r}, which holds its {self._called}")
         value = values.pop(self.field)
-        return self._conversation(value) if self.conversations else Tokens(self._encoded(self._text(value)))
+        if not self.conversations:
+            return Tokens(self._encoded(self._text(value)))
+        return (yield from self._conversation(value))
 
     @property
     def _called(self) -> str:
@@ -59,15 +73,41 @@ class Texts:
     def _encoded(self, text: str) -> Any:
         return None if not text else _guarded(self.tokenizer.encode, text)
 
-    def _conversation(self, messages: object) -> Tokens:
+    def _conversation(self, messages: object) -> Generator[Any, Tokens, Tokens]:
         if not isinstance(messages, list) or not all(isinstance(one, dict) for one in messages):
             raise Unreadable(f"field {self.field!r} is not a list of messages with role and content")
         if not messages:
             return Tokens(None)
-        found: Tokens = _guarded(self.tokenizer.converse, messages)
+        found = yield messages
         if not found.learned.any():
             raise Unreadable("the assistant says nothing in it")
         return found
+
+
+@dataclass(frozen=True, slots=True)
+class Rendering:
+    """Make tokens of a conversation by a chat template, which is a program of whoever wrote it.
+
+    Attributes:
+        tokenizer: The tokenizer, with its template.
+        seconds: As of `Texts`.
+    """
+
+    tokenizer: Tokenizer
+    seconds: float
+
+    def __call__(self, messages: list[Any]) -> Tokens:
+        """The tokens; `Unreadable` if the template or the tokenizer raises."""
+        found: Tokens = _guarded(self.tokenizer.converse, messages)
+        return found
+
+    def prepare(self) -> None:
+        """Build the tokenizer."""
+        _ = self.tokenizer.converse
+
+    def ended(self, how: str) -> Unreadable:
+        """The error for a conversation that took too long, or ended the process."""
+        return Unreadable(f"the chat template {how}")
 
 
 def _guarded(encode: Callable[[Any], Any], value: Any) -> Any:

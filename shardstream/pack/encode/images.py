@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Generator, Iterable
+from contextlib import suppress
 from dataclasses import dataclass
 from importlib.util import find_spec
 from typing import Any, Literal, TypeAlias, get_args
@@ -10,7 +11,10 @@ from typing import Any, Literal, TypeAlias, get_args
 from shardstream.errors import DecodeError, MissingExtraError, UnsupportedError, UsageError
 from shardstream.extras import require
 from shardstream.faults import fault_kind
+from shardstream.images import opening
+from shardstream.images.backends import simplejpeg
 from shardstream.images.damage import check_damage
+from shardstream.images.formats import Encoded
 from shardstream.images.header import ImageInfo, probe
 from shardstream.images.jpeg.segments import stripped
 from shardstream.images.jpeg.transcode import DEFAULT_WIDTH, make_addressable
@@ -24,6 +28,8 @@ DEFAULT_QUALITY = 90
 """Of images that ``max_side`` makes smaller: 10 % larger than at 85, and nearly as good to look at as 95."""
 
 
+DECODING_S = 60.0
+"""Processor time that decoding an image of `DEFAULT_MAX_PIXELS` may take: the slowest formats take a third of it."""
 ANY_PIXELS = 65_535**2
 DEFAULT_MAX_PIXELS = 89_478_485
 """Pillow's limit, a quarter of a GiB at three bytes a pixel: a file of kilobytes can claim to hold any number."""
@@ -109,8 +115,23 @@ class ImageOptions:
             found["check"] = self.check
         return found
 
-    def prepare(self, data: bytes) -> tuple[bytes, str | None]:
+    @property
+    def decoding(self) -> ImageDecoding | None:
+        """The part of `prepare` that decodes, which is done in another process; ``None``: nothing is decoded."""
+        if self.check != "decode" and self.max_side is None:
+            return None
+        return ImageDecoding(
+            self.check == "decode",
+            self.max_side,
+            self.quality or DEFAULT_QUALITY,
+            not self.strip,
+            DECODING_S * max(1.0, self.max_pixels / DEFAULT_MAX_PIXELS),
+        )
+
+    def prepare(self, data: bytes) -> Generator[bytes, bytes | None, tuple[bytes, str | None]]:
         """An image file as it is to be stored.
+
+        A generator: it yields what `decoding` is to be called with, and is sent the result, or thrown the error.
 
         Returns:
             The file; and for JPEG ``"addressable"``, or what kind of file was kept as it is. ``None`` for other files,
@@ -129,7 +150,12 @@ class ImageOptions:
                 f"the image has {info.width} × {info.height} pixels, more than max_pixels={self.max_pixels}"
             )
         try:
-            return self._prepared(data, info)
+            if self.decoding is None:
+                check_damage(data, info, decode=False)
+                smaller = None
+            else:
+                smaller = yield data
+            return self._rewritten(data if smaller is None else smaller, info)
         except DecodeError as error:
             return self._kept(data, error)
 
@@ -139,11 +165,7 @@ class ImageOptions:
             raise error
         return data, fault_kind(error) if isinstance(error, DecodeError) else None
 
-    def _prepared(self, data: bytes, info: ImageInfo) -> tuple[bytes, str | None]:
-        check_damage(data, info, decode=self.check == "decode")
-        if self.max_side is not None:
-            smaller = shrink(data, self.max_side, quality=self.quality or DEFAULT_QUALITY, metadata=not self.strip)
-            data = data if smaller is None else smaller
+    def _rewritten(self, data: bytes, info: ImageInfo) -> tuple[bytes, str | None]:
         if info.kind != "jpg":
             return data, None
         if self.strip:
@@ -151,6 +173,47 @@ class ImageOptions:
         if self.jpeg == "keep":
             return data, None
         return make_addressable(data, width=self.segment_width)
+
+
+@dataclass(frozen=True, slots=True)
+class ImageDecoding:
+    """Decode an image file, to see whether it is damaged or to make it smaller.
+
+    Attributes:
+        check: Whether to decode all of it.
+        max_side: As of `ImageOptions`.
+        quality: The same.
+        metadata: As of `shrink`.
+        seconds: Processor time that it may take: a heap that a decoder has overrun may keep it busy for ever.
+    """
+
+    check: bool = True
+    max_side: int | None = None
+    quality: int = DEFAULT_QUALITY
+    metadata: bool = True
+    seconds: float = DECODING_S
+
+    def __call__(self, data: Encoded) -> bytes | None:
+        """The smaller file; ``None`` if it stays as it is.
+
+        Raises:
+            DecodeError: It is damaged.
+            MissingExtraError: A package is not installed that decodes it.
+        """
+        check_damage(data, probe(data), decode=self.check)
+        if self.max_side is None:
+            return None
+        return shrink(data, self.max_side, quality=self.quality, metadata=self.metadata)
+
+    def prepare(self) -> None:
+        """Import the decoders that most files take."""
+        simplejpeg.module()
+        with suppress(MissingExtraError):
+            opening.module()
+
+    def ended(self, how: str) -> DecodeError:
+        """The error for a file over which the decoder crashed."""
+        return DecodeError(f"decoding it {how}", hint="leave the file out, and report it to the decoder's maintainers")
 
 
 def _is_jpeg(value: object) -> bool:

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Generator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, TypeAlias
 
 from shardstream.errors import DecodeError, FieldError, MissingExtraError, ShardStreamError
 from shardstream.faults import fault_kind
 from shardstream.pack.encode.files import Unreadable
-from shardstream.pack.encode.images import ImageOptions
+from shardstream.pack.encode.images import ImageDecoding, ImageOptions
 from shardstream.pack.sources.base import File, Item, LabelFile
 from shardstream.pack.sources.declared import array_dtype
 from shardstream.pack.sources.values import KEY, encode
@@ -59,8 +59,15 @@ class SampleEncoder:
     transform: Transform | None = None
     declared: Mapping[str, FieldType] = field(default_factory=dict)
 
-    def load(self, item: Item, contents: Mapping[str, bytes]) -> Loaded | None:
+    @property
+    def work(self) -> ImageDecoding | None:
+        """What is done in another process; ``None``: nothing."""
+        return self.images.decoding
+
+    def load(self, item: Item, contents: Mapping[str, bytes]) -> Generator[bytes, bytes | None, Loaded | None]:
         """A sample as it is to be stored; ``None``: the transform leaves it out.
+
+        A generator: it yields what `work` is to be called with, and is sent the result, or thrown the error.
 
         Args:
             item: The sample.
@@ -82,7 +89,7 @@ class SampleEncoder:
                 kind, encoded = encode(name, value, declared)
                 if kind.is_image:
                     assert isinstance(encoded, bytes | memoryview)
-                    encoded, what = self.images.prepare(bytes(encoded))
+                    encoded, what = yield from self.images.prepare(bytes(encoded))
                     if what is not None:
                         kinds[name] = what
                 elif isinstance(item.values.get(name), File) and isinstance(encoded, bytes) and is_pointer(encoded):

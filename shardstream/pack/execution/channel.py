@@ -10,9 +10,12 @@ import pickle
 import select
 import socket
 import struct
+import traceback
 from collections import deque
 from collections.abc import Iterator
 from typing import Any
+
+from shardstream.errors import ShardStreamError
 
 _LENGTH = struct.Struct("!Q")
 _PIECE = 1 << 20
@@ -22,6 +25,16 @@ def _readable(end: socket.socket) -> bool:
     poll = select.poll()
     poll.register(end, select.POLLIN)
     return bool(poll.poll(0))
+
+
+def portable(error: Exception) -> Exception:
+    """An error that is being handled, in a form that can be sent: its text, if it cannot be pickled."""
+    error.add_note(traceback.format_exc())  # the parent shows this for errors that are not ours
+    try:
+        pickle.loads(pickle.dumps(error))  # noqa: S301 - what this process has just made
+    except Exception:
+        return ShardStreamError(f"{type(error).__name__}: {error}")
+    return error
 
 
 def framed(data: bytes) -> bytes:

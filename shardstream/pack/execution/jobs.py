@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from functools import lru_cache
 from typing import Protocol, TypeVar, overload
 
+from shardstream.pack.execution.isolated import end
 from shardstream.pack.output.commits import Pending, naming
 from shardstream.pack.output.stats import PackStats, Report
 from shardstream.storage import Location, Store, open_store
@@ -50,7 +51,10 @@ def run_job(job: PackJob[R]) -> R:
     kept = job.finished()
     if kept is not None:
         return kept
-    result, pending = job.write()
+    try:
+        result, pending = job.write()
+    finally:
+        end()
     with naming(job.name):
         pending.commit()
     return result

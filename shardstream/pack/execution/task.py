@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from array import array
 from collections import Counter
+from collections.abc import Generator
 from contextlib import closing
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Any, Protocol
 
 from shardstream.errors import FieldError, UsageError
 from shardstream.faults import fault_kind
@@ -16,7 +17,9 @@ from shardstream.pack.bins.windows import BinWriter, ShardBins
 from shardstream.pack.encode.files import Files, Unreadable
 from shardstream.pack.encode.reading import Contents, read_all
 from shardstream.pack.encode.sample import Loaded, SampleEncoder
+from shardstream.pack.execution.isolated import finish
 from shardstream.pack.execution.jobs import PackJob, run_job, store_at
+from shardstream.pack.execution.loading import batches, rejecting
 from shardstream.pack.output.commits import Pending, creating
 from shardstream.pack.output.receipts import ShardResult, finished, receipt_name, reject_entry, to_bytes
 from shardstream.pack.output.rows import lines_bytes, lines_name
@@ -142,33 +145,44 @@ class _Filling:
     def fill(self) -> None:
         watch = Stopwatch()
         added = Counts()
-        for item, contents in read_all(self._task.part, self._task.files.read):
+        recipe = self._task.recipe
+        for batch in batches(read_all(self._task.part, self._task.files.read), recipe):
             added.reading += watch.lap()
-            try:
-                loaded = self._load(item, contents, added)
-                added.preparing += watch.lap()
-                if loaded is None:
-                    added.dropped += 1
-                    self._dropped.append(item.line)
-                else:
-                    self._write(item, loaded)
-                    added.samples += 1
-                    self._packed.append(item.line)
-            except Unreadable as error:
-                reject = item if isinstance(item, Reject) else Reject(item.line, item.path, str(error), kind=error.kind)
-                reject = reject._replace(path=valid_unicode(reject.path))
-                added.rejects += 1 if reject.samples is None else reject.samples
-                if self.rejects:
-                    self.rejects += b","
-                self.rejects += reject_entry(reject)
+            loads = [rejecting(self._load(item, contents, added)) for item, contents in batch]
+            outcomes = finish(loads, recipe.work)
+            added.preparing += watch.lap()
+            for (item, _), outcome in zip(batch, outcomes, strict=True):
+                self._keep(item, outcome, added)
             added.writing += watch.lap()
             if added.seconds >= _REPORT_S:
                 self._stats.add(added.taken())
                 added = Counts()
         self._stats.add(added.taken())
 
-    def _load(self, item: Item | Reject, contents: Contents | Unreadable, added: Counts) -> Loaded | Document | None:
-        """A sample as it is to be stored, ``None`` if it is left out; `Unreadable`."""
+    def _keep(self, item: Item | Reject, loaded: Loaded | Document | Unreadable | None, added: Counts) -> None:
+        """Write a sample, leave it out, or note why it is rejected."""
+        try:
+            if isinstance(loaded, Unreadable):
+                raise loaded
+            if loaded is None:
+                added.dropped += 1
+                self._dropped.append(item.line)
+            else:
+                self._write(item, loaded)
+                added.samples += 1
+                self._packed.append(item.line)
+        except Unreadable as error:
+            reject = item if isinstance(item, Reject) else Reject(item.line, item.path, str(error), kind=error.kind)
+            reject = reject._replace(path=valid_unicode(reject.path))
+            added.rejects += 1 if reject.samples is None else reject.samples
+            if self.rejects:
+                self.rejects += b","
+            self.rejects += reject_entry(reject)
+
+    def _load(
+        self, item: Item | Reject, contents: Contents | Unreadable, added: Counts
+    ) -> Generator[Any, Any, Loaded | Document | None]:
+        """A sample as it is to be stored, ``None`` if it is left out; `Unreadable`. A generator, see `finish`."""
         if isinstance(item, Reject):
             raise Unreadable(item.reason, item.kind)
         if isinstance(contents, Unreadable):
@@ -177,7 +191,7 @@ class _Filling:
         added.bytes += size
         if item.size is not None and size != item.size:
             raise Unreadable(f"it has {size} bytes, and had {item.size} when it was listed", "damaged")
-        return self._task.recipe.load(item, contents)
+        return (yield from self._task.recipe.load(item, contents))
 
     def _write(self, item: Item | Reject, loaded: Loaded | Document) -> None:
         assert isinstance(item, Item)

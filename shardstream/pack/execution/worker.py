@@ -7,13 +7,13 @@ import pickle
 import signal
 import sys
 import time
-import traceback
 from collections.abc import Callable, Sequence
 from contextlib import closing
 from typing import NamedTuple
 
-from shardstream.errors import ShardStreamError, UsageError
-from shardstream.pack.execution.channel import WorkerEnd
+from shardstream.errors import UsageError
+from shardstream.pack.execution import isolated
+from shardstream.pack.execution.channel import WorkerEnd, portable
 from shardstream.pack.execution.jobs import PackJob, Result
 from shardstream.pack.execution.lending import borrowed
 from shardstream.pack.output.commits import Committer
@@ -144,6 +144,7 @@ def _work(end: WorkerEnd, lent: int | None) -> None:
             before = result
     finally:
         committer.abandon()
+        isolated.end()
 
 
 def _outcome(result: Result, wait: Callable[[], None]) -> bytes:
@@ -155,13 +156,5 @@ def _outcome(result: Result, wait: Callable[[], None]) -> bytes:
 
 
 def _message(outcome: Result | Exception) -> bytes:
-    """What a task ended with, pickled. Of somebody else's error that cannot be, its text."""
-    if not isinstance(outcome, Exception):
-        return pickle.dumps(Done(outcome))
-    outcome.add_note(traceback.format_exc())  # the parent shows this for errors that are not ours
-    try:
-        message = pickle.dumps(Done(outcome))
-        pickle.loads(message)  # noqa: S301 - what this process has just made
-    except Exception:
-        return pickle.dumps(Done(ShardStreamError(f"{type(outcome).__name__}: {outcome}")))
-    return message
+    """What a task ended with, pickled."""
+    return pickle.dumps(Done(portable(outcome) if isinstance(outcome, Exception) else outcome))

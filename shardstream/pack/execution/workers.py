@@ -1,8 +1,6 @@
 """Tasks in this process, in worker processes of our own, or on somebody's executor.
 
-Our workers are plain child processes with a `channel` each, not ``multiprocessing``'s: those run the caller's script
-again, which has to be written for it, or are forked from a process that may hold locks. How this could hang, and why it
-does not:
+Our workers are plain child processes (`process`) with a `channel` each. How this could hang, and why it does not:
 
 1. Both want to send: the parent's end of a channel never waits. Tasks and results are small besides (`lending`).
 2. A worker is killed: its channel ends, and the error says by which signal and what was being written. Where what it
@@ -15,14 +13,9 @@ does not:
 
 from __future__ import annotations
 
-import json
-import logging
 import os
 import pickle
-import signal
 import socket
-import subprocess
-import sys
 import time
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
@@ -34,8 +27,10 @@ from typing import TypeAlias, TypeVar, cast
 from shardstream.errors import ShardStreamError, UsageError, WorkerError
 from shardstream.pack.bins.documents import DocumentEncoder
 from shardstream.pack.execution.channel import ParentEnd
+from shardstream.pack.execution.isolated import end
 from shardstream.pack.execution.jobs import Jobs, PackJob, R, Result
 from shardstream.pack.execution.lending import Lent
+from shardstream.pack.execution.process import end_all, ending, exit_code, start
 from shardstream.pack.execution.task import ShardTask, Task
 from shardstream.pack.execution.worker import TICK_S, Done
 from shardstream.pack.output.commits import Committer
@@ -45,19 +40,13 @@ from shardstream.storage import Location
 from shardstream.threads import cores
 from shardstream.waits import watched
 
-_log = logging.getLogger(__name__)
-
 T = TypeVar("T")
 Tick: TypeAlias = Callable[[PackStats, int], None]
 """Called some ten times a second with totals, and how many of the samples an earlier run had written."""
 
 _AHEAD = 2  # tasks a worker that are handed out: the next one is there when one ends
-_PATIENCE_S = 5.0
 _LOOK_S = 2.0
-_PROGRAM = (
-    "import json, sys; sys.path[:] = json.loads(sys.argv[2]); "
-    "from shardstream.pack.execution.worker import main; main(*json.loads(sys.argv[1]))"
-)
+_WORKER = "shardstream.pack.execution.worker"
 
 
 class _Sum:
@@ -162,6 +151,7 @@ def run_here(tasks: Sequence[PackJob[R]], tick: Tick) -> Iterator[R]:
         committer.wait()
     finally:
         committer.abandon()
+        end()
     if before is not None:
         yield before
     total.tell()
@@ -343,14 +333,9 @@ class _Worker:
         self.end = ParentEnd(ours)
         self.tasks: deque[str] = deque()
         inherited = () if lent is None else lent.descriptors
-        handles = json.dumps([theirs.fileno(), None if lent is None else lent.handle])
         with theirs:
-            self.process = subprocess.Popen(  # noqa: S603 - this very program
-                [sys.executable, "-c", _PROGRAM, handles, json.dumps(sys.path)],
-                pass_fds=[theirs.fileno(), *inherited],
-                stdin=subprocess.DEVNULL,
-                process_group=0,  # Ctrl-C is for the parent, which then ends this process
-            )
+            arguments = [theirs.fileno(), None if lent is None else lent.handle]
+            self.process = start(_WORKER, arguments, [theirs.fileno(), *inherited])
         self._silence = watched(lambda: f"news of the worker process {self.process.pid}, which makes {self.tasks[0]}")
         self._looked = time.monotonic()
 
@@ -405,40 +390,15 @@ class _Worker:
             self.process.terminate()
 
     def _died(self) -> ShardStreamError:
-        code = _code(self.process)
-        how = "does not answer any more"
-        if code is not None:
-            how = f"was killed by {signal.Signals(-code).name}" if code < 0 else f"ended with exit code {code}"
         return ShardStreamError(
-            f"a worker process {how}",
+            f"a worker process {ending(exit_code(self.process))}",
             shard=self.tasks[0] if self.tasks else None,
             hint="was memory short (dmesg tells)? pack again, with fewer workers",
         )
-
-
-def _code(process: subprocess.Popen[bytes]) -> int | None:
-    """The exit code of a process that is about to end, or is made to; ``None`` if it hangs in the system."""
-    for end in (process.kill, None):
-        try:
-            return process.wait(_PATIENCE_S)
-        except subprocess.TimeoutExpired:
-            if end is not None:
-                end()
-    _log.warning(
-        "the worker process %d does not end: it hangs in the system, on a disk or a network file system", process.pid
-    )
-    return None
 
 
 def _end(crew: Sequence[_Worker]) -> None:
     """End all processes, also in the middle of a task."""
     for worker in crew:
         worker.close()
-    deadline = time.monotonic() + _PATIENCE_S
-    for worker in crew:  # all are killed before the first of them is waited for
-        try:
-            worker.process.wait(max(0.0, deadline - time.monotonic()))
-        except subprocess.TimeoutExpired:
-            worker.process.kill()
-    for worker in crew:
-        _code(worker.process)
+    end_all([worker.process for worker in crew])

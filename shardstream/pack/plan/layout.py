@@ -18,7 +18,9 @@ from shardstream.pack.bins.windows import ShardBins
 from shardstream.pack.encode.files import Files, Unreadable, is_url
 from shardstream.pack.encode.reading import read_all
 from shardstream.pack.encode.sample import SampleEncoder
+from shardstream.pack.execution.isolated import end, finish
 from shardstream.pack.execution.jobs import Jobs
+from shardstream.pack.execution.loading import batches, rejecting
 from shardstream.pack.execution.task import ShardTask
 from shardstream.pack.options import PackOptions
 from shardstream.pack.output.receipts import FOLDER
@@ -286,13 +288,16 @@ def _change(source: Source, options: PackOptions, files: Files, types: Mapping[s
         return 1.0
     before = after = 0
     recipe = recipe_of(source, options, types)
-    for item, contents in read_all(sampled(source, _TRIED), files.read):
-        if not isinstance(item, Reject) and not isinstance(contents, Unreadable):
-            with suppress(Unreadable):
-                loaded = recipe.load(item, contents)
-                if loaded is not None:
+    try:
+        for batch in batches(read_all(sampled(source, _TRIED), files.read), recipe):
+            there = [(item, held) for item, held in batch if isinstance(item, Item) and isinstance(held, dict)]
+            outcomes = finish([rejecting(recipe.load(item, contents)) for item, contents in there], recipe.work)
+            for (item, contents), loaded in zip(there, outcomes, strict=True):
+                if loaded is not None and not isinstance(loaded, Unreadable):
                     before += sum(map(len, contents.values())) + _plain_bytes(item)
                     after += loaded.size
+    finally:
+        end()
     return after / before if before else 1.0
 
 
