@@ -28,7 +28,9 @@ PANELS = {
     "Source": ("version", "source_format", "format_options", "group", "allow_other_origins"),
     "Samples": ("key", "fields", "labels", "classes", "unknown", "split_names", "transform", "dedup", "take"),
     "Documents into bins": ("bins", "bin_field", "bin_min", "packing", "long", "pad", "token_dtype"),
-    "Text into tokens": ("tokenize", "text_field", "messages", "bos", "eos", "allow_special", "tokenizer_id"),
+    "Text into tokens": (
+        "tokenize", "text_field", "messages", "template_seconds", "bos", "eos", "allow_special", "tokenizer_id",
+    ),
     "Images": (
         "jpeg", "max_side", "quality", "strip", "damaged", "drop_damaged", "check", "max_pixels", "segment_width",
     ),

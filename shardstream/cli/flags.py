@@ -170,6 +170,9 @@ class Flags:
         Optional[str],  # noqa: UP045
         typer.Option(help="The field that holds a conversation, for --tokenize's chat template.", metavar="FIELD"),
     ]
+    template_seconds: Annotated[
+        float, typer.Option(help="Processor time that the chat template may take for one conversation.", min=0)
+    ]
     bos: Annotated[
         Optional[str],  # noqa: UP045
         typer.Option(help="Token to put before each document: its number, or its text.", metavar="TOKEN"),

@@ -15,7 +15,7 @@ from shardstream.errors import UsageError
 from shardstream.extras import require
 from shardstream.images.jpeg.transcode import DEFAULT_WIDTH
 from shardstream.pack.bins.binning import Binning, Long, Packing, TokenDtype
-from shardstream.pack.bins.texts import Texts
+from shardstream.pack.bins.texts import DEFAULT_SECONDS, Texts
 from shardstream.pack.bins.tokenizers import Tokenizer, tokenizer_of
 from shardstream.pack.encode.images import ANY_PIXELS, DEFAULT_MAX_PIXELS, Check, Damaged, ImageOptions, Jpeg
 from shardstream.pack.encode.sample import Transform
@@ -32,7 +32,7 @@ LABEL_MODES = ("int", "name")
 GROUPS = ("file", "stem")
 UNKNOWN = ("error", "reject")
 _OF_BINS = ("bin_field", "bin_min", "packing", "long", "pad", "token_dtype", "bos", "eos", "tokenize", "tokenizer_id")
-_OF_TEXT = ("text_field", "messages", "allow_special")
+_OF_TEXT = ("text_field", "messages", "template_seconds", "allow_special")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -75,6 +75,7 @@ class PackOptions:
     tokenize: Any = None
     text_field: str = "text"
     messages: str | None = None
+    template_seconds: float = DEFAULT_SECONDS
     bos: int | str | None = None
     eos: int | str | None = None
     allow_special: bool = False
@@ -196,10 +197,11 @@ class PackOptions:
             return None
         field = self.text_field if self.messages is None else self.messages
         check_field_name(field)
+        _check_seconds(self.template_seconds)
         conversations = self.messages is not None
         special = self.allow_special
         made = tokenizer_of(self.tokenize, name=self.tokenizer_id, allow_special=special, conversations=conversations)
-        return Texts(made, field, conversations)
+        return Texts(made, field, conversations, self.template_seconds)
 
     @property
     def document_field(self) -> str | None:
@@ -275,6 +277,13 @@ def _check_seed(seed: object) -> None:
     if isinstance(seed, bool) or not isinstance(seed, int) or not 0 <= seed < 1 << 64:
         raise UsageError(
             f"seed must be an integer in [0, 2**64), got {seed!r}", hint="write seed=0: it is as good as any"
+        )
+
+
+def _check_seconds(seconds: object) -> None:
+    if isinstance(seconds, bool) or not isinstance(seconds, int | float) or not 0 < seconds < float("inf"):
+        raise UsageError(
+            f"template_seconds must be a number above 0, got {seconds!r}", hint="leave it out for 10 seconds"
         )
 
 

@@ -14,6 +14,7 @@ from shardstream.errors import TooManyRejectsError, UsageError
 from shardstream.faults import told_kinds
 from shardstream.images.jpeg.transcode import DEFAULT_WIDTH
 from shardstream.pack.bins.binning import Long, Packing, TokenDtype
+from shardstream.pack.bins.texts import DEFAULT_SECONDS
 from shardstream.pack.encode.images import DEFAULT_MAX_PIXELS, Check, Damaged, Jpeg
 from shardstream.pack.encode.sample import Transform
 from shardstream.pack.execution.engines import EngineName, OpenEngine, find_engine, run_on_engine
@@ -91,6 +92,7 @@ def pack(
     tokenize: Any = None,
     text_field: str = "text",
     messages: str | None = None,
+    template_seconds: float = DEFAULT_SECONDS,
     bos: int | str | None = None,
     eos: int | str | None = None,
     allow_special: bool = False,
@@ -215,6 +217,8 @@ def pack(
         messages: The field that holds a conversation, a list of ``{"role": ..., "content": ...}``, in place of a text:
             it becomes one document by the chat template of ``tokenize``, a tokenizer of ``transformers``. What the
             assistant says is learned from, as the template marks it.
+        template_seconds: Processor time that the chat template may take for one conversation. A conversation that takes
+            longer is rejected: a template is a program, which can run forever. Default: 10.
         bos: A token that is put before each document, by its number or its text. Default: none.
         eos: One that is put behind each. Default: none.
         allow_special: Let special tokens that stand in a text become these. By default they are characters as others

@@ -164,7 +164,7 @@ def _named(text: str, conversations: bool) -> Any:
             raise UsageError(f"tiktoken has no encoding {name!r}", hint=f"it has {known}") from None
     path = Path(text)
     if conversations and path.is_dir():
-        return require("transformers", extra="chat", purpose="for chat templates").AutoTokenizer.from_pretrained(path)
+        return _pretrained(path)
     file = path / "tokenizer.json" if path.is_dir() else path
     if not file.is_file():
         raise UsageError(f"there is no tokenizer {text!r}", hint=_HINT)
@@ -172,6 +172,20 @@ def _named(text: str, conversations: bool) -> Any:
         return require("tokenizers", extra="text", purpose="to tokenize").Tokenizer.from_file(str(file))
     except Exception as error:  # a bare Exception is what that library raises
         raise UsageError(f"{file} cannot be read as a tokenizer: {error}", hint=_HINT) from error
+
+
+def _pretrained(path: Path) -> Any:
+    """The tokenizer of transformers in a directory, of which no code is run."""
+    transformers = require("transformers", extra="chat", purpose="for chat templates")
+    try:
+        return transformers.AutoTokenizer.from_pretrained(path, trust_remote_code=False)
+    except Exception as error:
+        if "trust_remote_code" in str(error):
+            raise UsageError(
+                f"the tokenizer in {path} needs Python code from its directory, which is never run",
+                hint="read that code, load the tokenizer by transformers yourself, and give it as tokenize=",
+            ) from error
+        raise UsageError(f"{path} cannot be read as a tokenizer: {error}", hint=_HINT) from error
 
 
 def _library_of(given: Any) -> str | None:

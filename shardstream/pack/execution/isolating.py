@@ -78,7 +78,9 @@ def main(handle: int, file: int, alone: int) -> None:
             message: Work | Values = pickle.loads(channel.receive())  # noqa: S301 - of our own parent
             if not isinstance(message, Values):
                 work = message
-                work.prepare()
+                signal.setitimer(signal.ITIMER_PROF, 0)  # that of the last call
+                with suppress(Exception):  # which the calls will raise
+                    work.prepare()
                 continue
             assert work is not None, "the work is sent before values"
             if message.bounds[-1] > len(area):
