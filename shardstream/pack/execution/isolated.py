@@ -25,7 +25,7 @@ from typing import Any, NamedTuple, TypeVar
 
 from shardstream.errors import WorkerError
 from shardstream.pack.execution.channel import WorkerEnd
-from shardstream.pack.execution.isolating import Crash, Values, Work
+from shardstream.pack.execution.isolating import Arguments, Crash, Work
 from shardstream.pack.execution.process import ending, exit_code, signal_name, start
 from shardstream.waits import watched
 
@@ -222,4 +222,4 @@ class _Process:
             self._area = mmap.mmap(self._file, 0)
         for (begin, end), view in zip(pairwise(bounds), views, strict=True):
             self._area[begin:end] = view
-        return pickle.dumps(Values(pickled, bounds))
+        return pickle.dumps(Arguments(pickled, bounds))

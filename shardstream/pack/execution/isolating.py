@@ -35,7 +35,7 @@ class Work(Protocol):
         """The error of a value whose call ended its process or took too long."""
 
 
-class Values(NamedTuple):
+class Arguments(NamedTuple):
     """Arguments of calls, as they travel.
 
     Attributes:
@@ -75,8 +75,8 @@ def main(handle: int, file: int, alone: int) -> None:
     work: Work | None = None
     with closing(WorkerEnd(handle)) as channel, suppress(EOFError, BrokenPipeError, ConnectionResetError):
         while True:
-            message: Work | Values = pickle.loads(channel.receive())  # noqa: S301 - of our own parent
-            if not isinstance(message, Values):
+            message: Work | Arguments = pickle.loads(channel.receive())  # noqa: S301 - of our own parent
+            if not isinstance(message, Arguments):
                 work = message
                 signal.setitimer(signal.ITIMER_PROF, 0)  # that of the last call
                 with suppress(Exception):  # which the calls will raise
