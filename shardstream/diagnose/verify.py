@@ -456,7 +456,9 @@ def _stored(index: ShardIndex) -> list[Column]:
     return [column for column in index.columns.values() if column.type.kind != "scalar"]
 
 
-def _decoded(stored: memoryview, index: ShardIndex, column: Column, row: int) -> Generator[Any, None, DecodeError | None]:
+def _decoded(
+    stored: memoryview, index: ShardIndex, column: Column, row: int
+) -> Generator[Any, None, DecodeError | None]:
     """Why a picture is damaged; ``None`` if it is not. A generator, see `finish`."""
     try:
         if column.raw_lengths is not None:
