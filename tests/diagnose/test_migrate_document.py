@@ -27,6 +27,7 @@ PLAIN = Facts(
     options={},
     names=("n01440764/n01440764_18.JPEG",),
     fields={"jpg": FieldType.parse("jpg"), "cls": FieldType.parse("int64")},
+    damaged=False,
     picture="jpg",
     label="cls",
     chosen=("jpg", "cls"),
