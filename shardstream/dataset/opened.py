@@ -164,6 +164,8 @@ class OpenedDataset:
         found = find_or_make(address.location, address.foreign, address.cache, Making())
         if address.version not in (None, 1):
             raise UsageError("data of another library have no versions", url=self.store.url, hint="leave version out")
+        if text := address.foreign.remembered(found.catalogue):
+            logger.info("%s is read with %s, as it was indexed", in_one_line(found.catalogue.url), text)
         for name, lost in found.catalogue.lost.items():
             logger.warning("what is lost of %s is left out: %s", in_one_line(name), in_one_line(told_losses(lost)))
         for text in found.catalogue.warnings:

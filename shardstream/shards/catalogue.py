@@ -89,6 +89,8 @@ class Catalogue(Manifest):
         notes: What was left out or decided, a sentence each.
         lost: Samples that cannot be read, by the name of the object.
         remarks: What a user should know of the values of objects, by the object's name.
+        named: Whether a user named the format, which then counts also where others are found.
+        listing: Digest of the names of all files that were there, by which new ones are noticed; "" if unknown.
     """
 
     reading: Reading = None  # type: ignore[assignment] # there is none by default
@@ -96,6 +98,8 @@ class Catalogue(Manifest):
     notes: tuple[str, ...] = ()
     lost: Mapping[str, tuple[Loss, ...]] = field(default_factory=dict)
     remarks: Mapping[str, tuple[Remark, ...]] = field(default_factory=dict)
+    named: bool = False
+    listing: str = ""
 
     @classmethod
     def made(
@@ -109,6 +113,8 @@ class Catalogue(Manifest):
         lost: Mapping[str, tuple[Loss, ...]],
         remarks: Mapping[str, Sequence[Remark]],
         url: str,
+        named: bool = False,
+        listing: str = "",
     ) -> Self:
         """The catalogue of objects that were scanned."""
         rows = objects.objects
@@ -127,6 +133,8 @@ class Catalogue(Manifest):
             notes=tuple(notes),
             lost=dict(lost),
             remarks={name: tuple(found) for name, found in remarks.items()},
+            named=named,
+            listing=listing,
         )
 
     @property
@@ -162,7 +170,16 @@ class Catalogue(Manifest):
     def told(self) -> tuple[str, ...]:
         """What was left out or decided, a sentence each, what is lost of damaged objects among it."""
         losses = (f"{name}: {told_losses(lost)}" for name, lost in self.lost.items())
-        return *self.notes, *self.warnings, *losses
+        choice = self.told_choice()
+        return *([f"Read with {choice}, as it was indexed."] if choice else []), *self.notes, *self.warnings, *losses
+
+    def told_choice(self, *, source: bool = True, options: bool = True, chosen: bool = True) -> str:
+        """What a user said of reading, of these arguments of `index`; "" where all are the default."""
+        reading = self.reading
+        parts = [f"source_format={reading.source!r}"] if source and self.named else []
+        parts += [f"format_options={dict(reading.options)}"] if options and reading.options else []
+        parts += [f"fields={dict(reading.chosen)}"] if chosen and reading.chosen else []
+        return " and ".join(parts)
 
     @property
     def warnings(self) -> tuple[str, ...]:
@@ -294,6 +311,8 @@ class Catalogue(Manifest):
                 lost=lost,
                 remarks=remarks,
                 url=url,
+                named=found.get("named") is True,
+                listing=str(found.get("listing", "")),
             )
             if found["fingerprint"] != catalogue.fingerprint or found["table"] != _table_named(data):
                 raise FormatError(f"{CATALOGUE_NAME} and the table of objects disagree", url=place, hint=RESTORE)
@@ -320,6 +339,8 @@ class Catalogue(Manifest):
                 "notes": list(self.notes),
                 "lost": {name: [list(one) for one in lost] for name, lost in self.lost.items()},
                 **({"remarks": {name: list(some) for name, some in self.remarks.items()}} if self.remarks else {}),
+                **({"named": True} if self.named else {}),
+                **({"listing": self.listing} if self.listing else {}),
                 "table": self.table_name,
                 "indexes": self.indexes_name,
                 "fingerprint": self.fingerprint,

@@ -17,7 +17,7 @@ from shardstream.dataset.foreign.spec import ForeignSpec
 from shardstream.dataset.opening import find_places
 from shardstream.errors import DataError, FormatError, NotFoundError, UsageError, VersionError
 from shardstream.progress import OnProgress, ignore
-from shardstream.shards.catalogue import CATALOGUE_NAME
+from shardstream.shards.catalogue import CATALOGUE_NAME, Reading
 from shardstream.shards.object_table import RESTORE
 from shardstream.storage import PathOrUrl, Store, Transport, locate, open_store
 from shardstream.storage.cache import Cache
@@ -85,7 +85,8 @@ def index(
     Args:
         url: A folder, a file, or files by braces or a glob, local or in a store.
         source_format: Name of the format. Default: as it is recognised. See ``docs/foreign.md``.
-        format_options: Options of reading it, text by name. Default: those of the catalogue that is there, if any.
+        format_options: Options of reading it, text by name. Default: none. Openings that don't say otherwise go by
+            this, ``source_format``, and ``fields``, as the last `index` of the same place got them.
         fields: Which fields to take, and what they are called then: ``{"label": "cls", "text": "caption:str"}``.
             Default: all, under their names.
         checksums: Read everything and store a checksum of each value, which every read is then compared with. Default:
@@ -129,11 +130,12 @@ def index(
     place, names, options = rooted(place, names, format_options)
     location = locate(place, storage_options=storage_options, transport=transport)
     store = open_store(location)
-    if not (beside or names):
-        _refuse_shadowed(store, fields, checksums)
-    spec = ForeignSpec.of(names, source_format, options)
+    spec = ForeignSpec.of(names, source_format, options, fields)
+    there = None if beside or names else read_catalogue(store, store.url)
+    if there is not None:
+        _refuse_shadowed(there.catalogue.reading, spec, checksums, store.url)
     making = Making(
-        chosen=None if fields is None else dict(fields),
+        remembers=there is None,
         checked=checksums or None,
         damaged=damaged,
         workers=cores() if workers is None else workers,
@@ -164,17 +166,20 @@ def _remove_damaged(store: Store) -> None:
         store.delete(CATALOGUE_NAME)
 
 
-def _refuse_shadowed(store: Store, fields: Mapping[str, str] | None, checksums: bool) -> None:
+def _refuse_shadowed(there: Reading, spec: ForeignSpec, checksums: bool, url: str) -> None:
     """Refuse to make another catalogue than the one beside the data, which would be found first."""
-    there = read_catalogue(store, store.url)
-    if there is None:
-        return
-    reading = there.catalogue.reading
-    if fields not in (None, reading.chosen) or (checksums and not reading.checked):
+    pairs = (
+        (spec.source, there.source, "another format"),
+        (spec.options and dict(spec.options), there.options, "other options"),
+        (spec.chosen and dict(spec.chosen), there.chosen, "other fields"),
+        (checksums or None, there.checked, "no checksums"),
+    )
+    other = next((what for asked, is_there, what in pairs if asked is not None and asked != is_there), None)
+    if other is not None:
         raise UsageError(
-            "beside the data lies a catalogue with other fields, or without checksums, and that is found first",
-            url=store.url,
-            hint="--beside (beside=True) makes that one anew, for all who read the data",
+            f"a catalog beside the data has {other}, and that catalog is found first",
+            url=url,
+            hint="--beside (beside=True) replaces it, for all who read the data",
         )
 
 

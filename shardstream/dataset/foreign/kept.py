@@ -12,7 +12,6 @@ from contextlib import contextmanager, suppress
 import xxhash
 
 from shardstream.dataset.foreign.journal import Journal
-from shardstream.dataset.foreign.spec import ForeignSpec
 from shardstream.dataset.shard import IndexBytes
 from shardstream.dataset.shared import SharedBytes
 from shardstream.errors import ChangedError, DataError, NotFoundError, ShardStreamError, StorageError
@@ -173,16 +172,16 @@ class KeptCatalogue:
 
     Args:
         url: Where the objects lie.
-        spec: Which they are.
+        digest: Names the folder, see `ForeignSpec.digest`.
         root: The folder that it is in, one of `roots`.
 
     Raises:
         OSError: The folder cannot be made, or is somebody else's.
     """
 
-    def __init__(self, url: str, spec: ForeignSpec, root: Folder) -> None:
+    def __init__(self, url: str, digest: str, root: Folder) -> None:
         self._url = url
-        self.folder = _private(_private(root, CATALOGUES), spec.digest(url))
+        self.folder = _private(_private(root, CATALOGUES), digest)
         self.store = LocalStore(self.folder.path)
 
     def find(self) -> FoundCatalogue | None:

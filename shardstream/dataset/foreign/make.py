@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import logging
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
 
 import numpy as np
 
@@ -14,8 +15,9 @@ from shardstream.dataset.foreign.plan import Making, Plan, plan_of
 from shardstream.dataset.foreign.scan import Piece, kind_of
 from shardstream.dataset.foreign.scanning import scan_all
 from shardstream.dataset.foreign.spec import ForeignSpec
-from shardstream.dataset.foreign.write import write_catalogue
+from shardstream.dataset.foreign.write import AbsentFieldError, write_catalogue
 from shardstream.errors import ShardStreamError, StorageError
+from shardstream.shards.catalogue import Reading
 from shardstream.shards.fields import IMAGE
 from shardstream.shards.foreign.contract import ObjectListing
 from shardstream.shards.foreign.framing import is_form
@@ -23,6 +25,7 @@ from shardstream.shards.layout import parse_index
 from shardstream.sizes import plural
 from shardstream.storage import Location, open_store
 from shardstream.storage.cache import Cache
+from shardstream.storage.cache.folder import Folder
 from shardstream.text import in_one_line, printable
 
 _logger = logging.getLogger(__name__)
@@ -55,8 +58,7 @@ def find_or_make(location: Location, spec: ForeignSpec, cache: Cache | None, mak
     reasons = []
     for root in roots(cache):
         try:
-            shelf = KeptCatalogue(store.url, spec, root())
-            return _find_or_make_in(shelf, listing, spec, making, beside)
+            return _find_or_make_in(root(), listing, spec, making, beside)
         except ShardStreamError:  # some of which are OSErrors
             raise
         except OSError as error:
@@ -70,11 +72,46 @@ def find_or_make(location: Location, spec: ForeignSpec, cache: Cache | None, mak
 
 
 def _find_or_make_in(
-    shelf: KeptCatalogue, listing: ObjectListing, spec: ForeignSpec, making: Making, beside: FoundCatalogue | None
+    root: Folder, listing: ObjectListing, spec: ForeignSpec, making: Making, beside: FoundCatalogue | None
 ) -> FoundCatalogue:
     """The catalogue of a folder, made if it is not there; OSError where nothing can be made in it."""
+    url = listing.store.url
+    shelf = KeptCatalogue(url, spec.digest(url), root)
     found = shelf.find()
-    plan = plan_of(listing, spec, making, None if found is None else found.catalogue)
+    memory = beside or found
+    plan = plan_of(listing, spec, making, None if memory is None else memory.catalogue)
+    if not making.remembers and spec.asks and _differs(plan.reading, found):
+        # What one opening asks for is nothing that others get, who ask for nothing.
+        plan = replace(plan, reading=replace(plan.reading, checked=False), named=False)
+        shelf = KeptCatalogue(url, spec.digest(url, plan.reading), root)
+        found = shelf.find()
+    _warn_forgotten(plan.forgotten, url)
+    try:
+        return _find_or_make_on(shelf, found, plan, making, beside)
+    except AbsentFieldError:
+        if memory is None or making.remembers or not spec.remembered(memory.catalogue):
+            raise
+        plan = plan_of(listing, replace(spec, chosen=()), making, memory.catalogue)
+        _warn_forgotten(f"fields={dict(memory.catalogue.reading.chosen)}", url)
+        return _find_or_make_on(shelf, found, plan, making, beside)
+
+
+def _differs(reading: Reading, found: FoundCatalogue | None) -> bool:
+    """Whether this is another way of reading than that of the catalog which is found where nothing is asked."""
+    if found is None:
+        return bool(reading.chosen)
+    there = found.catalogue.reading
+    return (there.source, there.options, there.chosen) != (reading.source, reading.options, reading.chosen)
+
+
+def _warn_forgotten(what: str, url: str) -> None:
+    if what:
+        _logger.warning("%s: the files are others now; %s is left out, which was remembered", in_one_line(url), what)
+
+
+def _find_or_make_on(
+    shelf: KeptCatalogue, found: FoundCatalogue | None, plan: Plan, making: Making, beside: FoundCatalogue | None
+) -> FoundCatalogue:
     if found is not None and plan.matches(found.catalogue):
         return found
     with shelf.making() as journal, shelf.writing():

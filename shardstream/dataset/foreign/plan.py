@@ -5,7 +5,8 @@ from __future__ import annotations
 import itertools
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass, field, replace
 from typing import Literal, TypeAlias
 
@@ -14,10 +15,10 @@ import xxhash
 from shardstream.dataset.foreign.journal import ObjectState
 from shardstream.dataset.foreign.scan import about_digest
 from shardstream.dataset.foreign.spec import ForeignSpec
-from shardstream.errors import FormatError, NotFoundError
+from shardstream.errors import DataError, FormatError, NotFoundError, UsageError
 from shardstream.progress import OnProgress, ignore
 from shardstream.shards.catalogue import Catalogue, Reading
-from shardstream.shards.foreign.contract import ObjectListing, Recognised
+from shardstream.shards.foreign.contract import ObjectListing, Recognised, Remembered
 from shardstream.shards.foreign.formats.registry import recognise
 from shardstream.shards.foreign.names import several_splits
 from shardstream.shards.foreign.packages.known import refuse_to_stream
@@ -38,7 +39,7 @@ class Making:
     """How a catalogue is made.
 
     Attributes:
-        chosen: As `Reading.chosen`; ``None``: as in the catalogue that is there, else all fields.
+        remembers: Whether later openings go by what is asked now; then nothing counts that was asked before.
         checked: As `Reading.checked`; ``None``: as in the catalogue that is there, else without.
         damaged: ``"error"`` refuses samples that cannot be read, ``"reject"`` leaves them out.
         workers: Processes that scan; 0: this one.
@@ -51,7 +52,7 @@ class Making:
         scanned: Objects that were scanned now.
     """
 
-    chosen: Mapping[str, str] | None = None
+    remembers: bool = False
     checked: bool | None = None
     damaged: Damaged = "error"
     workers: int = 0
@@ -73,6 +74,9 @@ class Plan:
         recognised: The objects.
         metas: What the listing says of each.
         reading: How they are read.
+        named: As `Catalogue.named`.
+        listing: As `Catalogue.listing`.
+        forgotten: What was remembered and does not fit what is there, as `ForeignSpec.remembered` says it.
         command: What indexes the same by hand, for messages.
     """
 
@@ -80,6 +84,9 @@ class Plan:
     recognised: Recognised
     metas: Sequence[ObjectMeta]
     reading: Reading
+    named: bool = False
+    listing: str = ""
+    forgotten: str = ""
     command: str = "shardstream index URL"
 
     def states(self) -> list[ObjectState]:
@@ -92,7 +99,7 @@ class Plan:
 
     def matches(self, found: Catalogue) -> bool:
         """Whether a catalogue is of these very objects, read in this way."""
-        if found.reading != self.reading:
+        if found.reading != self.reading or found.named != self.named:
             return False
         ours, objects, loose = self.recognised.objects, found.objects, self.reading.format.loose
         names = [one.path.encode() for one in ours]
@@ -106,31 +113,47 @@ class Plan:
         )
 
 
-def plan_of(listing: ObjectListing, spec: ForeignSpec, making: Making, found: Catalogue | None) -> Plan:
-    """How a listing is to be scanned: as ``spec`` and ``making`` say, else as the catalogue that was found, if any.
+def plan_of(listing: ObjectListing, spec: ForeignSpec, making: Making, kept: Catalogue | None) -> Plan:
+    """How a listing is to be scanned: as ``spec`` says, else as the catalog that is kept, as far as that fits.
 
     Raises:
         NotFoundError: No format takes the listing for its own.
         FormatError, UsageError, StorageError: As `recognise`; or there are several splits.
     """
-    if found is not None and found.reading.format.fallback and not making.loose:
-        found = None
-    source, options = spec.source, None if spec.options is None else dict(spec.options)
-    if found is not None and source in (None, found.reading.source):
-        source = found.reading.source
-        options = dict(found.reading.options) if options is None else options
-    chosen = making.chosen
-    if chosen is None and spec.columns:
-        chosen = {name: name for name in spec.columns}
-    if chosen is None:
-        chosen = found.reading.chosen if found is not None and source == found.reading.source else {}
-    listing.chosen = dict(chosen)
+    if kept is None or (kept.reading.format.fallback and not making.loose):
+        return _plan(listing, spec, making, None)
+    if making.remembers:
+        plan = _plan(listing, spec, making, None)
+        checked = plan.reading.checked or (making.checked is None and kept.reading.checked)
+        same = plan.reading.source == kept.reading.source
+        return replace(plan, reading=replace(plan.reading, checked=checked)) if same else plan
+    try:
+        return _plan(listing, spec, making, kept)
+    except (DataError, UsageError):
+        if not (forgotten := spec.remembered(kept)):
+            raise
+        with suppress(DataError, UsageError, NotFoundError):
+            return replace(_plan(listing, spec, making, None), forgotten=forgotten)
+        raise
+
+
+def _plan(listing: ObjectListing, spec: ForeignSpec, making: Making, kept: Catalogue | None) -> Plan:
+    source, options = spec.source, dict(spec.options or ())
+    listing.chosen = dict(spec.chosen or ())
+    digest = xxhash.xxh3_64_hexdigest("\0".join(one.path for one in listing.everything).encode(errors="replace"))
+    remembered = None if kept is None else _remembered(kept, spec, digest)
     # Zarr tells of itself by hidden files.
     names = (one.path for one in listing.everything if find_stray(one.path.rpartition("/")[0]) is None)
-    refuse_to_stream(listing.url, names, source)
+    refuse_to_stream(listing.url, names, kept.reading.source if kept is not None and kept.named else source)
     if [one.path for one in listing.objects] == [MANIFEST_NAME]:  # which reads like a list of anything
         raise no_format(listing.url, ours=listing.store.url)
-    answer = recognise(listing, source, options or {}, loose=making.loose)
+    answer = recognise(listing, source, options, loose=making.loose, remembered=remembered)
+    if answer is None and making.loose and kept is not None and kept.listing == digest:
+        raise FormatError(
+            f"the files were {kept.title} when they were indexed, and are of no format that is known now",
+            url=listing.url,
+            hint="fetch or write them again",
+        )
     if answer is None and spec.names:
         raise no_format(listing.url, ours=listing.store.url if listing.store.exists(MANIFEST_NAME) else None)
     if answer is None:
@@ -140,16 +163,27 @@ def plan_of(listing: ObjectListing, spec: ForeignSpec, making: Making, found: Ca
         _refuse_splits(listing.url, [one.path for one in recognised.objects])
     _refuse_names([one.path for one in recognised.objects], listing.store)
     metas = {meta.path: meta for meta in listing.everything}
-    known = Reading(format.name, options or {}, {}, checked=False)
-    if found is not None and found.reading.source == format.name:
-        known = replace(found.reading, options=known.options)
-    reading = replace(
-        known,
-        chosen=listing.chosen,
-        checked=known.checked if making.checked is None else making.checked,
-    )
+    reading = Reading(format.name, options, listing.chosen, checked=bool(making.checked))
     objects = [metas[one.path] for one in recognised.objects]
-    return Plan(listing.store, recognised, objects, reading, _command(listing, spec))
+    plan = Plan(listing.store, recognised, objects, reading, source is not None, digest, "", _command(listing, spec))
+    if kept is None or remembered is None:
+        return plan
+    if remembered.source != format.name:
+        return replace(plan, named=False, forgotten=spec.remembered(kept))
+    checked = kept.reading.checked if making.checked is None else making.checked
+    reading = Reading(format.name, remembered.options, remembered.chosen, checked=checked)
+    return replace(plan, named=kept.named, reading=reading)
+
+
+def _remembered(kept: Catalogue, spec: ForeignSpec, listing: str) -> Remembered:
+    """How a catalog says that objects are read, where ``spec`` says nothing else."""
+    return Remembered(
+        kept.reading.source,
+        kept.reading.options if spec.options is None else dict(spec.options),
+        kept.reading.chosen if spec.chosen is None else dict(spec.chosen),
+        # Where the same files are there, asking all formats again takes seconds in a million of them.
+        first=kept.named or kept.listing == listing,
+    )
 
 
 def _command(listing: ObjectListing, spec: ForeignSpec) -> str:

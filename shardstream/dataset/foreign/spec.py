@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import xxhash
 
 from shardstream.errors import NotFoundError
-from shardstream.shards.catalogue import OURS
+from shardstream.shards.catalogue import OURS, Catalogue, Reading
 from shardstream.shards.foreign.contract import ObjectListing
 from shardstream.shards.foreign.globs import Glob
 from shardstream.shards.foreign.strays import Strays
@@ -31,24 +31,52 @@ class ForeignSpec:
     Attributes:
         names: Names of objects below the root, or globs of them, in order; empty for all objects.
         source: Name of the format; ``None`` to recognise it.
-        options: Of reading it: names and values; ``None`` for those that a catalogue was made with.
-        columns: Fields to read, where a catalogue of these alone is kept apart from others; empty for all.
+        options: Of reading it: names and values; ``None`` for those of the catalogue.
+        chosen: Fields to read, as pairs of `Reading.chosen`; empty for all, ``None`` for those of the catalogue.
     """
 
     names: tuple[str, ...] = ()
     source: str | None = None
     options: tuple[tuple[str, str], ...] | None = None
-    columns: tuple[str, ...] = ()
+    chosen: tuple[tuple[str, str], ...] | None = None
 
     @classmethod
-    def of(cls, names: tuple[str, ...], source: str | None, options: Mapping[str, str] | None) -> ForeignSpec:
-        """The same, of options as users write them."""
-        return cls(names, source, None if options is None else tuple(sorted(options.items())))
+    def of(
+        cls,
+        names: tuple[str, ...],
+        source: str | None,
+        options: Mapping[str, str] | None,
+        chosen: Mapping[str, str] | None = None,
+    ) -> ForeignSpec:
+        """The same, of options and fields as users write them."""
+        pairs = None if options is None else tuple(sorted(options.items()))
+        return cls(names, source, pairs, None if chosen is None else tuple(chosen.items()))
 
-    def digest(self, url: str) -> str:
-        """Of the place and the objects, as 32 hexadecimal digits: a catalogue is kept under it."""
-        columns = [list(self.columns)] if self.columns else []
-        return xxhash.xxh3_128_hexdigest(json.dumps([SCANS, url, list(self.names), *columns]).encode())
+    @property
+    def asks(self) -> bool:
+        """Whether it says anything of how the objects are read."""
+        return (self.source, self.options, self.chosen) != (None, None, None)
+
+    def remembered(self, catalogue: Catalogue) -> str:
+        """How a catalog says that the objects are read, as far as this doesn't say it; "" where that is the default."""
+        return catalogue.told_choice(
+            source=self.source is None, options=self.options is None, chosen=self.chosen is None
+        )
+
+    def as_read(self, catalogue: Catalogue) -> ForeignSpec:
+        """The same, asking for all that a catalog remembers: for other machines, where nothing is remembered."""
+        reading = catalogue.reading
+        return ForeignSpec.of(self.names, reading.source, reading.options, reading.chosen)
+
+    def digest(self, url: str, reading: Reading | None = None) -> str:
+        """Of the place and the objects, as 32 hexadecimal digits: a catalogue is kept under it.
+
+        Args:
+            url: The place.
+            reading: How they are read, for a catalog that only those find who ask for this.
+        """
+        apart = [] if reading is None else [[reading.source, dict(reading.options), dict(reading.chosen)]]
+        return xxhash.xxh3_128_hexdigest(json.dumps([SCANS, url, list(self.names), *apart]).encode())
 
     def shown(self, store: Store) -> str:
         """What messages call it: the root, or the only file that is named."""

@@ -137,7 +137,7 @@ class ForeignSource(StoredSource):
         wanted: Wanted,
         columns: tuple[str, ...] = (),
     ) -> None:
-        spec = replace(reading.spec(names), columns=tuple(sorted(columns)))
+        spec = replace(reading.spec(names), chosen=tuple((name, name) for name in sorted(columns)))
         found = _found(location, spec, reading)
         catalogue = found.catalogue
         store = open_store(location)
@@ -151,7 +151,7 @@ class ForeignSource(StoredSource):
             chosen = with_label(catalogue.fields)
         super().__init__(
             dataset,
-            address=ForeignAddress(location, spec, kept, catalogue.fingerprint),
+            address=ForeignAddress(location, spec.as_read(catalogue), kept, catalogue.fingerprint),
             key="path" if column is not None else wanted.key,
             unique=column is not None,
             fields=_columns(chosen, column),
@@ -179,7 +179,9 @@ class ForeignSource(StoredSource):
             self.types[LABEL] = FieldType.parse("int64")
         self.mean_bytes = _mean_bytes(dataset, self.columns)
         self.root = store.url if location.local and not names else None
-        self.notes = (*catalogue.notes, *catalogue.warnings)
+        remembered = spec.remembered(catalogue)
+        read = [f"Read with {remembered}, as it was indexed."] if remembered else []
+        self.notes = (*read, *catalogue.notes, *catalogue.warnings)
         self.rejects = _rejects(catalogue)
 
     def part(self, numbers: NDArray[np.int64]) -> ForeignPart:

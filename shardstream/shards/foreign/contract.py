@@ -14,6 +14,7 @@ from typing import Any, ClassVar, TypeAlias
 
 from shardstream.errors import FormatError
 from shardstream.shards.foreign.found_blocks import FoundBlocks
+from shardstream.shards.foreign.names import accompanies
 from shardstream.shards.foreign.object_bytes import ObjectBytes
 from shardstream.shards.foreign.rows import ScannedRows
 from shardstream.shards.foreign.strays import Strays, any_stray, find_stray
@@ -28,6 +29,10 @@ Raises ValueError where the bytes are no such value. Takes no more room than som
 """
 LARGEST_SIDECAR = 256 << 20
 """Bytes of a file that describes a data set, such as ``index.json``; larger ones are refused."""
+
+LOOKED_AT = 16
+"""Files of which the first that is not damaged tells the format."""
+_BEGINNING = 64
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,6 +66,23 @@ class Recognised:
     notes: tuple[str, ...] = ()
 
 
+@dataclass(frozen=True, slots=True)
+class Remembered:
+    """How objects were read before. It counts for this format alone.
+
+    Attributes:
+        source: Name of the format.
+        options: Options of reading.
+        chosen: The fields, as `ObjectListing.chosen`.
+        first: Whether this format is asked before the others, which are asked only if it finds nothing.
+    """
+
+    source: str
+    options: Mapping[str, str]
+    chosen: Mapping[str, str]
+    first: bool
+
+
 class ObjectListing:
     """The objects from which a format is recognised: all below a root, or those that a user named.
 
@@ -76,6 +98,7 @@ class ObjectListing:
         everything: All objects. A format finds its own descriptions, and what a list names, by their names among them.
         objects: Those that are data by their names.
         strays: Counts the others.
+        sure: Whether a user named the format that is asked now, so that files of others don't count against it.
     """
 
     def __init__(
@@ -91,6 +114,7 @@ class ObjectListing:
         self.store = store
         self.named = named
         self.chosen = dict(chosen or {})
+        self.sure = False
         self.url = store.url if url is None else url
         self._take(objects, tables=tables)
 
@@ -137,6 +161,22 @@ class ObjectListing:
     def ending(self, *suffixes: str) -> list[ObjectMeta]:
         """The objects whose names end with one of these, in any case."""
         return [one for name, one in self._lower_names if name.endswith(suffixes)]
+
+    def only(self, *suffixes: str, beside: Callable[[str], bool] = accompanies) -> list[ObjectMeta]:
+        """The objects with these endings; none if there are others that may be the data, see ``beside`` and `sure`."""
+        found = self.ending(*suffixes)
+        if not found or self.sure:
+            return found
+        # An empty object says nothing: stores make some in the place of directories.
+        others = {one.path for one in self.objects if one.size} - {one.path for one in found}
+        return found if all(map(beside, others)) else []
+
+    def first_that(self, objects: Sequence[ObjectMeta], begins: Callable[[bytes], bool]) -> ObjectMeta | None:
+        """The first of some objects that begins as it should; ``None`` if none of the first ones does.
+
+        One bad file among many isn't left out by this: the scan names it.
+        """
+        return next((one for one in objects[:LOOKED_AT] if begins(self.start(one.path, _BEGINNING))), None)
 
     @cached_property
     def _lower_names(self) -> list[tuple[str, ObjectMeta]]:

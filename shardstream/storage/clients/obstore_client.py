@@ -6,6 +6,8 @@ import asyncio
 import os
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import suppress
+from dataclasses import replace
+from datetime import timedelta
 from typing import Any, TypeVar
 
 from shardstream.errors import AccessError, NotFoundError, StorageError, UsageError
@@ -16,7 +18,16 @@ from shardstream.storage.clients import forked_obstore
 from shardstream.storage.clients.aws import s3_settings
 from shardstream.storage.clients.azure import azure_settings
 from shardstream.storage.clients.gcs import gcs_settings
-from shardstream.storage.clients.obstore_errors import Expired, NoRole, OutOfRange, WrongRegion, answer_of, explain
+from shardstream.storage.clients.obstore_errors import (
+    Expired,
+    NoRole,
+    OddKey,
+    OutOfRange,
+    WrongRegion,
+    answer_of,
+    explain,
+)
+from shardstream.storage.clients.odd_keys import HINT, list_signed
 from shardstream.storage.clients.options import StoreSettings
 from shardstream.storage.clients.region import bucket_region
 from shardstream.storage.clients.web import check_listed, check_writable, web_settings
@@ -29,6 +40,7 @@ _ROLES = 2  # more questions to a machine that gave no credentials: where there 
 # Sending has no use for a read timeout, which would count the time that a part takes to go out.
 _SENDING = {"timeout": "300s"}
 _READ_RETRIES = {"max_retries": 0}
+_SIGNED = timedelta(minutes=5)  # how long a signed URL holds
 
 
 def settings_of(location: Location, environment: Mapping[str, str] = os.environ) -> StoreSettings:
@@ -250,18 +262,38 @@ class ObstoreClient(Client):
             pages = self._obs.list(store, folder or None, offset=after or None, chunk_size=1000)
             return pages, await anext(pages, None)
 
-        pages, page = await self._try(first)
-
         async def following(_store: Any) -> Any:
             return await anext(pages, None)
 
-        while page is not None:
-            yield [
-                ObjectMeta(meta["path"], meta["size"], version_number(meta["e_tag"]))
-                for meta in page
-                if meta["path"].startswith(prefix)
-            ]
-            page = await self._try(following)
+        try:
+            pages, page = await self._try(first)
+            while page is not None:
+                metas = [ObjectMeta(meta["path"], meta["size"], version_number(meta["e_tag"])) for meta in page]
+                yield [meta for meta in metas if meta.path.startswith(prefix)]
+                after = metas[-1].path if metas else after
+                page = await self._try(following)
+        except OddKey as error:
+            if self._kind != "s3" or not self.lists_in_order:
+                what = f"obstore lists no key with an empty part, '.', '..', or a control character: {error.key!r}"
+                raise StorageError(what, hint=HINT) from None
+            root = f"{self._settings.prefix}/" if self._settings.prefix else ""
+            async for listed in list_signed(self._sign, root, prefix, after):
+                yield [meta for meta in listed if meta.path > after]
+
+    async def _sign(self, query: str) -> str:
+        """The URL of a query of the bucket, signed for S3.
+
+        obstore signs URLs of objects only. A store of which the endpoint is the bucket's URL with the query signs that.
+        """
+
+        async def sign(_store: Any) -> str:
+            plain = replace(self._settings, prefix="")
+            url = await self._obs.sign_async(self._make(plain, plain.client, None), "GET", "x", _SIGNED)
+            config = plain.config | {"aws_endpoint_url_s3": f"{url.partition('?')[0][:-2]}?{query}&x-id="}
+            asking = replace(plain, config=config | {"virtual_hosted_style_request": "true"})
+            return str(await self._obs.sign_async(self._make(asking, plain.client, None), "GET", "x", _SIGNED))
+
+        return await self._try(sign)
 
     # ------------------------------------------------------------------------------------------------------ writing
 

@@ -17,6 +17,7 @@ _CODE = re.compile(r"<Code>\s*([A-Za-z0-9.]{1,64})\s*</Code>|\"reason\":\s*\"([A
 _KIND = re.compile(r"\bkind: (Timeout|Connect|Request|Interrupted|Decode|Body)\b")
 # Where machines and containers ask for the credentials of their role.
 _ROLES = ("://169.254.", "://[fd00:ec2::254]", "metadata.google.internal")
+_PATH = re.compile(r'Path "([\s\S]{1,1024}?)"(?::| contained)')
 _REGION = re.compile(r"<Region>([a-z0-9-]{1,32})</Region>")
 
 _NO_BUCKET = {"NoSuchBucket", "ContainerNotFound", "ContainerBeingDeleted", "FilesystemNotFound", "ContainerDisabled"}
@@ -101,6 +102,18 @@ class NoRole(Exception):
     """The machine was asked for the credentials of its role, and gave none."""
 
 
+class OddKey(Exception):
+    """A listing has a key that obstore cannot take for a path.
+
+    Args:
+        key: The key, as far as the error shows it.
+    """
+
+    def __init__(self, key: str) -> None:
+        super().__init__(key)
+        self.key = key
+
+
 class WrongRegion(Exception):
     """The bucket lies elsewhere.
 
@@ -136,7 +149,8 @@ def explain(error: BaseException, *, bucket: str, hint: str, sending: bool = Fal
         sending: Whether something was being written.
 
     Returns:
-        A Fault, an error of ours without a place, or one of the cases `Expired`, `NoRole`, `OutOfRange`, `WrongRegion`.
+        A Fault, an error of ours without a place, or one of the cases `Expired`, `NoRole`, `OddKey`, `OutOfRange`,
+        `WrongRegion`.
     """
     text = str(error)
     answer = answer_of(error)
@@ -197,6 +211,9 @@ def _without_answer(error: BaseException, text: str, name: str, hint: str) -> Ex
     lower = text.lower()
     if isinstance(error, FileNotFoundError):
         return NotFoundError("no such object")
+    if name == "InvalidPathError":
+        found = _PATH.search(text)
+        return OddKey(found[1] if found else "")
     if "received redirect" in lower or "bareredirect" in lower:
         return WrongRegion("")
     if "External" in text and "credential provider" in text:

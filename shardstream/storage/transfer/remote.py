@@ -207,7 +207,9 @@ class RemoteStore(Store):
                 if listing.from_start:
                     found.clear()
                 # One number of both.
-                found.add((os.fsencode(meta.path), meta.version << 64 | meta.size) for meta in metas)
+                found.add(
+                    (os.fsencode(meta.path), meta.version << 64 | meta.size) for meta in metas if not _is_folder(meta)
+                )
             for name, number in found:
                 yield ObjectMeta(os.fsdecode(name), number & (1 << 64) - 1, number >> 64)
 
@@ -436,3 +438,8 @@ os.register_at_fork(after_in_child=_abandon_all)
 
 def _rebuild(kind: type[RemoteStore], url: str, make_client: Callable[[], Client], policy: RetryPolicy) -> RemoteStore:
     return kind(url, make_client, policy=policy)
+
+
+def _is_folder(meta: ObjectMeta) -> bool:
+    """Whether an object stands for a directory, as consoles of stores make them: it is empty, and called so."""
+    return not meta.size and (not meta.path or meta.path.endswith("/"))

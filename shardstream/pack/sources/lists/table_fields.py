@@ -126,7 +126,7 @@ def read_in_place(location: Location, names: Sequence[str], whole: Sequence[str]
     spec = ForeignSpec.of((location.url[len(root.url) :].lstrip("/"),), None, options)
     there = list(names)
     while there:
-        spec = replace(spec, columns=tuple(sorted(there)))
+        spec = replace(spec, chosen=tuple((name, name) for name in sorted(there)))
         try:
             found = find_or_make(root, spec, None, Making(loose=False, limit=None))
         except AbsentFieldError as error:  # a column of the file, without a value

@@ -19,7 +19,6 @@ from numpy.typing import NDArray
 from shardstream.errors import FieldError, FormatError
 from shardstream.shards.fields import SCALAR_TYPES, FieldType
 from shardstream.shards.foreign.contract import ForeignFormat, ForeignObject, ObjectListing, Recognised
-from shardstream.shards.foreign.names import accompanies
 from shardstream.shards.foreign.object_bytes import ObjectBytes
 from shardstream.shards.foreign.rows import ScannedRows, numbered_keys, pieces, sniffed_type, usable_field
 from shardstream.shards.index import Column
@@ -52,9 +51,8 @@ class Beton(ForeignFormat):
     window: ClassVar[int] = 64 << 10
 
     def recognise(self, listing: ObjectListing, options: Mapping[str, str]) -> Recognised | None:
-        found = listing.ending(".beton")
-        others = {one.path for one in listing.objects} - {one.path for one in found}
-        if not found or not all(accompanies(path) for path in others):
+        found = listing.only(".beton")
+        if not found:
             return None
         if len(found) > 1:
             names = ", ".join(one.path for one in found[:5])

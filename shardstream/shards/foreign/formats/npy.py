@@ -21,7 +21,6 @@ from shardstream.shards.foreign.formats.zip.directory import (
     read_directory,
     wrong_members,
 )
-from shardstream.shards.foreign.names import accompanies
 from shardstream.shards.foreign.object_bytes import ObjectBytes
 from shardstream.shards.foreign.rows import ScannedRows, numbered_keys, pieces, usable_field
 from shardstream.shards.index import Column
@@ -42,12 +41,10 @@ class Npy(ForeignFormat):
     window: ClassVar[int] = 64 << 10
 
     def recognise(self, listing: ObjectListing, options: Mapping[str, str]) -> Recognised | None:
-        found = listing.ending(".npy", ".npz")
-        others = {one.path for one in listing.objects} - {one.path for one in found}
-        if not found or not all(accompanies(path) for path in others):
+        found = listing.only(".npy", ".npz")
+        if not found:
             return None
-        magic = NPY_MAGIC if _is_npy(found[0].path) else _ZIP
-        if listing.start(found[0].path, len(magic)) != magic:
+        if listing.first_that(found, lambda start: start.startswith((NPY_MAGIC, _ZIP))) is None:
             return None
         _check_one_data_set(listing, found, options.get("files"))
         return Recognised(tuple(ForeignObject(one.path, one.size) for one in found))

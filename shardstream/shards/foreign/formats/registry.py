@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
+from functools import partial
 
-from shardstream.errors import FormatError, PlaceholderError, UsageError, did_you_mean
+from shardstream.errors import DataError, FormatError, PlaceholderError, UsageError, did_you_mean
 from shardstream.placeholders import PLACEHOLDER_START, find_placeholder
-from shardstream.shards.foreign.contract import ForeignFormat, Form, ObjectListing, Recognised
+from shardstream.shards.foreign.contract import ForeignFormat, Form, ObjectListing, Recognised, Remembered
 from shardstream.shards.foreign.formats.arrow.format import Arrow
 from shardstream.shards.foreign.formats.beton import Beton
 from shardstream.shards.foreign.formats.chunks.litdata import LitData
@@ -27,6 +29,7 @@ from shardstream.shards.foreign.formats.tfrecord.format import TFRecord
 from shardstream.shards.foreign.formats.tokens.megatron import Megatron
 from shardstream.shards.foreign.formats.tokens.nanogpt import NanoGpt
 from shardstream.shards.foreign.formats.zip.format import Zip
+from shardstream.shards.foreign.names import accompanies
 
 # One a line: those that are told by a file of theirs (index.json) before those that are told by names.
 _ALL: tuple[ForeignFormat, ...] = (
@@ -77,7 +80,12 @@ def form_of(codec: str) -> tuple[Form, str]:
 
 
 def recognise(
-    listing: ObjectListing, name: str | None, options: Mapping[str, str], *, loose: bool = True
+    listing: ObjectListing,
+    name: str | None,
+    options: Mapping[str, str],
+    *,
+    loose: bool = True,
+    remembered: Remembered | None = None,
 ) -> tuple[ForeignFormat, Recognised] | None:
     """The format of a listing; ``None`` where no format takes it for its own.
 
@@ -86,6 +94,7 @@ def recognise(
         name: The format that a user named; ``None`` to ask all.
         options: Of reading; those that a format does not know are refused.
         loose: Whether folders of pictures and lists of files are meant as well, where no other format answers.
+        remembered: How the objects were read before; a format that a user named doesn't ask others.
 
     Raises:
         FormatError: It is of the format, in a kind that cannot be read; or not of the format that was named.
@@ -93,9 +102,7 @@ def recognise(
         StorageError: It cannot be read.
     """
     try:
-        found = _answers([format_named(name)] if name else _SURE, listing, options, named=name is not None)
-        if not found and name is None and loose:
-            found = _answers(_FALLBACK, listing, options, named=False)
+        found = _ask_all(listing, name, options, remembered, loose=loose)
     except FormatError as error:
         refuse_placeholders(listing, error)
         raise
@@ -105,8 +112,9 @@ def recognise(
         _require(format_named(name), listing, options)
     if len(found) > 1:
         names = " and ".join(one.title for one, _ in found)
-        hint = "say which it is with source_format=" + " or ".join(repr(one.name) for one, _ in found)
-        raise UsageError(f"{names} are found here", url=listing.url, hint=hint)
+        raise UsageError(f"{names} are found here", url=listing.url, hint=_which(found, listing.url))
+    if not found and name is None and loose:
+        _refuse_mixture(listing, options)
     if not found and name is not None:
         raise FormatError(f"nothing of format {name!r} is here", url=listing.url, hint="leave source_format out")
     if not found:
@@ -117,6 +125,24 @@ def recognise(
         what = f"{found[0][0].title} has no option {unknown[0]!r}"
         raise UsageError(what, url=listing.url, hint=f"{did_you_mean(unknown[0], found[0][0].options)}it has {there}")
     return found[0]
+
+
+def _ask_all(
+    listing: ObjectListing,
+    name: str | None,
+    options: Mapping[str, str],
+    remembered: Remembered | None,
+    *,
+    loose: bool,
+) -> list[tuple[ForeignFormat, Recognised]]:
+    ask = partial(_answers, listing, options, remembered)
+    if name is not None:
+        return ask([format_named(name)], named=True)
+    if remembered is not None and remembered.first:
+        found = ask([format_named(remembered.source)], named=True)
+        if found:
+            return found
+    return ask(_SURE, named=False) or (ask(_FALLBACK, named=False) if loose else [])
 
 
 def refuse_placeholders(listing: ObjectListing, error: FormatError | None = None) -> None:
@@ -142,6 +168,28 @@ def refuse_placeholders(listing: ObjectListing, error: FormatError | None = None
         raise PlaceholderError(found[0].what + others, hint=found[0].hint, **found[0].place) from error
 
 
+def _which(found: Sequence[tuple[ForeignFormat, Recognised]], url: str) -> str:
+    names = " or ".join(repr(one.name) for one, _ in found)
+    first = found[0][0].name
+    return f"source_format={names} says which; for all openings: shardstream index '{url}' --source-format {first}"
+
+
+def _refuse_mixture(listing: ObjectListing, options: Mapping[str, str]) -> None:
+    """Refuse files of a format among others, which may be meant as well; UsageError."""
+    found = []
+    for format in _SURE:
+        with suppress(DataError, UsageError):
+            found += _answers(listing, options, None, [format], named=True)
+    if not found:
+        return
+    titles = " and ".join(one.title for one, _ in found)
+    taken = {one.path for _, answer in found for one in answer.objects}
+    others = [one.path for one in listing.objects if one.path not in taken and not accompanies(one.path)]
+    beside = f", beside other files: {', '.join(others[:3])}{', ...' if len(others) > 3 else ''}" if others else ""
+    what = f"{titles} {'are' if len(found) > 1 else 'is'} found here{beside}"
+    raise UsageError(what, url=listing.url, hint=_which(found, listing.url))
+
+
 def _require(format: ForeignFormat, listing: ObjectListing, options: Mapping[str, str]) -> None:
     """Refuse a format that was named without the options that it takes; UsageError."""
     for option in format.required:
@@ -154,18 +202,38 @@ def _require(format: ForeignFormat, listing: ObjectListing, options: Mapping[str
 
 
 def _answers(
-    asked: Iterable[ForeignFormat], listing: ObjectListing, options: Mapping[str, str], *, named: bool
+    listing: ObjectListing,
+    options: Mapping[str, str],
+    remembered: Remembered | None,
+    asked: Iterable[ForeignFormat],
+    *,
+    named: bool,
 ) -> list[tuple[ForeignFormat, Recognised]]:
-    answers = [(one, _ask(one, listing, options, named=named)) for one in asked]
-    return [(one, answer) for one, answer in answers if answer is not None]
+    found, chosen = [], listing.chosen
+    for format in asked:
+        if remembered is not None and remembered.source == format.name:
+            answer = _ask(format, listing, remembered.options, remembered.chosen, named=named)
+        else:
+            answer = _ask(format, listing, options, chosen, named=named)
+        if answer is not None:
+            found.append((format, answer))
+    listing.chosen = chosen
+    return found
 
 
 def _ask(
-    format: ForeignFormat, listing: ObjectListing, options: Mapping[str, str], *, named: bool
+    format: ForeignFormat,
+    listing: ObjectListing,
+    options: Mapping[str, str],
+    chosen: Mapping[str, str],
+    *,
+    named: bool,
 ) -> Recognised | None:
-    chosen = options if named else {option: options[option] for option in format.options if option in options}
+    known = options if named else {option: options[option] for option in format.options if option in options}
     seen = listing.as_tables if format.tables else listing
-    found = format.recognise(seen, chosen)
+    listing.chosen = seen.chosen = dict(chosen)
+    seen.sure = named
+    found = format.recognise(seen, known)
     if found is None or not found.objects:
         return None
     return replace(found, notes=(*found.notes, *seen.strays.notes))

@@ -53,9 +53,8 @@ def find_objects(listing: ObjectListing, indices: str | None) -> Found | None:
         raise _several(listing, _folders(listing, STATE), "there are several splits that datasets saved")
     if STATE in listing:
         return _saved(listing, indices)
-    found = listing.ending(*SUFFIXES)
-    others = {one.path for one in listing.objects} - {one.path for one in found}
-    if not found or not all(accompanies(path) or path.endswith(".lock") for path in others):
+    found = listing.only(*SUFFIXES, beside=lambda path: accompanies(path) or path.endswith(".lock"))
+    if not found:
         return None
     folders = sorted({*_folders(listing, STATE), *_folders(listing, INFO)})
     if folders:

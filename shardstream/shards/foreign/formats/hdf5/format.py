@@ -18,7 +18,6 @@ from shardstream.shards.foreign.formats.hdf5.file import (
     without_blocks,
 )
 from shardstream.shards.foreign.found_blocks import FoundBlocks
-from shardstream.shards.foreign.names import accompanies
 from shardstream.shards.foreign.object_bytes import ObjectBytes
 from shardstream.shards.foreign.rows import ScannedRows, numbered_keys, pieces, usable_field
 from shardstream.storage.blocks import BlockList
@@ -39,13 +38,11 @@ class Hdf5(ForeignFormat):
     window: ClassVar[int] = 64 << 10
 
     def recognise(self, listing: ObjectListing, options: Mapping[str, str]) -> Recognised | None:
-        found = listing.ending(*_SUFFIXES)
-        others = {one.path for one in listing.objects} - {one.path for one in found}
-        if not found or not all(accompanies(path) for path in others):
+        found = listing.only(*_SUFFIXES)
+        if not found:
             return None
-        first = found[0].path
-        if listing.start(first, len(SIGNATURE)) != SIGNATURE:
-            self._refuse_user_block(listing, first)
+        if listing.first_that(found, lambda start: start.startswith(SIGNATURE)) is None:
+            self._refuse_user_block(listing, found[0].path)
             return None
         wanted = _names(options.get("fields", "")) or {text.partition(":")[0] for text in listing.chosen.values()}
         about = {"fields": sorted(wanted)} if wanted else {}

@@ -40,12 +40,13 @@ def is_rows_name(name: str) -> bool:
     return _NAMED.search(name) is not None
 
 
-def rows_names(names: Iterable[str], *, named: bool) -> list[str]:
+def rows_names(names: Iterable[str], *, named: bool, sure: bool = False) -> list[str]:
     """Those of some files that are called as ones of rows; none where there are others that may be the data.
 
     Args:
         names: Of all files of a place, or of those that a user named.
         named: Whether a user did.
+        sure: Whether a user named the format, so that there may be any others.
     """
     found = []
     for name in names:
@@ -55,6 +56,8 @@ def rows_names(names: Iterable[str], *, named: bool) -> list[str]:
         if base.endswith(_BESIDE) or (base in _DESCRIPTIONS and not named) or "." not in base:
             continue
         if not is_rows_name(base):
+            if sure:
+                continue
             return []
         found.append(name)
     return found

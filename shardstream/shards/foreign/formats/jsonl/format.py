@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 
 from shardstream.errors import UsageError
 from shardstream.shards.foreign.compressed import compressed_blocks
-from shardstream.shards.foreign.contract import ForeignFormat, ForeignObject, Form, ObjectListing, Recognised
+from shardstream.shards.foreign.contract import LOOKED_AT, ForeignFormat, ForeignObject, Form, ObjectListing, Recognised
 from shardstream.shards.foreign.formats.files.chosen import chooses_files
 from shardstream.shards.foreign.formats.jsonl.columns import JsonRows
 from shardstream.shards.foreign.formats.jsonl.first_rows import first_rows, names_files, rows_names
@@ -41,12 +41,12 @@ class JsonLines(ForeignFormat):
     def recognise(self, listing: ObjectListing, options: Mapping[str, str]) -> Recognised | None:
         if chooses_files(listing.chosen):
             return None
-        chosen = frozenset(rows_names([one.path for one in listing.ending("")], named=listing.named))
+        chosen = frozenset(
+            rows_names([one.path for one in listing.ending("") if one.size], named=listing.named, sure=listing.sure)
+        )
         found = [one for one in listing.objects if one.path in chosen]
-        first = next((one for one in found if one.size), None)
-        if first is None:
-            return None
-        rows = first_rows(listing, first)
+        filled = [one for one in found if one.size][:LOOKED_AT]
+        rows = next((rows for one in filled if (rows := first_rows(listing, one))), None)
         if not rows or names_files(rows):
             return None
         about = _about(options)

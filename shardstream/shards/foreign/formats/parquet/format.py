@@ -20,8 +20,7 @@ from shardstream.shards.foreign.formats.parquet.fields import (
 )
 from shardstream.shards.foreign.formats.parquet.footer import ENCRYPTED, MAGIC, Footer, Group
 from shardstream.shards.foreign.found_blocks import FoundBlocks
-from shardstream.shards.foreign.names import accompanies
-from shardstream.shards.foreign.object_bytes import ObjectBytes
+from shardstream.shards.foreign.object_bytes import FETCH_AGAIN, ObjectBytes
 from shardstream.shards.foreign.rows import PIECE, ScannedRows, numbered_keys, pieces
 from shardstream.storage.blocks import BlockList
 from shardstream.storage.blocks.parquet.pages import is_sound
@@ -44,18 +43,18 @@ class Parquet(ForeignFormat):
     forms: ClassVar[Mapping[str, Form]] = {"rows": npy_of_rows}
 
     def recognise(self, listing: ObjectListing, options: Mapping[str, str]) -> Recognised | None:
-        found = listing.ending(*SUFFIXES)
-        others = {one.path for one in listing.objects} - {one.path for one in found}
-        if not found or not all(map(accompanies, others)):
+        found = listing.only(*SUFFIXES)
+        if not found:
             return None
-        if listing.start(found[0].path, len(MAGIC)) not in (MAGIC, ENCRYPTED):
+        first = listing.first_that(found, lambda start: start.startswith((MAGIC, ENCRYPTED)))
+        if first is None:
             return None
         _refuse_tables(listing)
         chosen = sorted({text.partition(":")[0] for text in listing.chosen.values()})
         names = [one.strip() for one in options.get("json", "").split(",") if one.strip()]
         about: dict[str, Any] = {"chosen": chosen} | ({"json": names} if names else {})
         objects = tuple(ForeignObject(one.path, one.size, {"size": one.size, **about}) for one in found)
-        classes, notes = _told(ObjectBytes(listing.store, objects[0].path, objects[0].size), objects[0].about)
+        classes, notes = _told(ObjectBytes(listing.store, first.path, first.size), objects[found.index(first)].about)
         return Recognised(objects, classes, notes)
 
     def blocks(self, data: ObjectBytes, about: Mapping[str, Any]) -> FoundBlocks | None:

@@ -169,8 +169,7 @@ class RecordIO(ForeignFormat):
 
     def recognise(self, listing: ObjectListing, options: Mapping[str, str]) -> Recognised | None:
         named = listing.ending(".rec")
-        first = next((one for one in named if one.size), None)
-        if first is None or listing.start(first.path, len(_MAGIC)) != _MAGIC:
+        if listing.first_that(named, lambda start: start.startswith(_MAGIC)) is None:
             return None
         return Recognised(tuple(ForeignObject(one.path, one.size, _beside(listing, one.path)) for one in named))
 

@@ -55,18 +55,19 @@ class Zip(ForeignFormat):
     }
 
     def recognise(self, listing: ObjectListing, options: Mapping[str, str]) -> Recognised | None:
-        zips = listing.ending(".zip")
-        if not zips or not all(_OURS.search(one.path) or accompanies(one.path) for one in listing.objects):
+        zips = listing.only(".zip", beside=lambda path: accompanies(path) or _OURS.search(path) is not None)
+        if not zips:
             return None
-        if listing.start(zips[0].path, 4) not in (b"PK\3\4", b"PK\5\6", b"PK\7\x08", b"PK00"):
+        first = listing.first_that(zips, lambda start: start.startswith((b"PK\3\4", b"PK\5\6", b"PK\7\x08", b"PK00")))
+        if first is None:
             return None
         folder = usable_key(options.get("folder", ""))
         common: dict[str, Any] = {"folder": folder} if folder else {}
         lists = [one.path for one in listing.ending(".csv", ".tsv", ".json")]
         notes = tuple(f"{path} is not read" for path in lists[:5])
         if options.get("labels") is None:
-            first = ObjectBytes(listing.store, zips[0].path, zips[0].size)
-            notes += _unused_classes(_chosen(first, read_directory(first), folder))
+            data = ObjectBytes(listing.store, first.path, first.size)
+            notes += _unused_classes(_chosen(data, read_directory(data), folder))
             return Recognised(_objects(zips, common), notes=notes)
         if options["labels"] != "folder":
             raise UsageError(
