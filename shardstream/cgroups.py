@@ -1,7 +1,9 @@
-"""The control groups of this process, by which containers are limited, and how many processors they leave it."""
+"""The control groups of this process, by which containers are limited: how much of the machine they leave it."""
 
 from __future__ import annotations
 
+import os
+import resource
 from pathlib import Path
 
 ROOT = Path("/sys/fs/cgroup")
@@ -53,6 +55,16 @@ def processor_quota(root: Path = ROOT) -> float | None:
             if quota > 0 and period > 0:  # version 1 says "no limit" by -1
                 quotas.append(quota / period)
     return min(quotas, default=None)
+
+
+def memory_limit(root: Path = ROOT) -> int:
+    """Bytes of memory that this process can have at most: the machine's, or what its groups or ``ulimit -v`` allow."""
+    limits = [os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")]
+    for group in own_groups("memory", root):
+        for name in ("memory.max", "memory.limit_in_bytes"):
+            limits += [int(word) for word in _words(group / name) if word.isdecimal()]
+    soft, _ = resource.getrlimit(resource.RLIMIT_AS)
+    return min(limits if soft == resource.RLIM_INFINITY else [*limits, soft])
 
 
 def _words(path: Path) -> list[str]:

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from shardstream.cgroups import is_frozen, own_groups, processor_quota
+from shardstream.cgroups import is_frozen, memory_limit, own_groups, processor_quota
 
 
 @pytest.mark.parametrize(
@@ -46,3 +46,12 @@ def test_the_tightest_of_all_groups_counts(tmp_path: Path) -> None:
     (tmp_path / "cpu.max").write_text("300000 100000")
     (inner / "cpu.max").write_text("100000 100000")
     assert processor_quota(tmp_path) == 1.0
+
+
+def test_the_memory_that_a_process_can_have(tmp_path: Path) -> None:
+    machine = memory_limit(tmp_path)
+    (tmp_path / "memory.max").write_text("max")
+    assert memory_limit(tmp_path) == machine
+    (tmp_path / "memory").mkdir()
+    (tmp_path / "memory/memory.limit_in_bytes").write_text("5000")
+    assert memory_limit(tmp_path) == 5000

@@ -227,6 +227,11 @@ class PackOptions:
                 raise UsageError(f"{one.name} is an option of {of}", hint=hint)
 
     @property
+    def seen_images(self) -> ImageOptions | None:
+        """What becomes of files that are called images; ``None`` if a user may want their bytes, whatever they are."""
+        return None if self.transform is not None or self.fields else self.first_pass
+
+    @property
     def first_pass(self) -> ImageOptions:
         """What becomes of images on their way through temporary shards, where samples still have their places.
 

@@ -12,6 +12,7 @@ import time
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -115,6 +116,58 @@ def test_a_file_that_grows_while_it_is_read(tmp_path: Path, monkeypatch: pytest.
     monkeypatch.setattr(files_module.os, "read", growing)
     with pytest.raises(Unreadable, match="changed while it was being read"):
         read_file(str(path))
+
+
+LARGE = {
+    "zeros.jpg": (b"", 40 << 30, "42.9 GB that are neither JPEG, PNG nor WebP"),
+    "page.png": (b"<html>", 300 << 20, "314.6 MB that are an HTML page"),
+    "header.jpg": (jpeg(1), 3 << 30, "3.2 GB are too many for an image of"),
+    "scan.tif": (b"II*\0", 1 << 40, "1.1 TB; pack it where there is more memory"),
+}
+
+
+def test_a_huge_file_is_refused_before_it_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "in/a").mkdir(parents=True)
+    (tmp_path / "in/a/sound.jpg").write_bytes(jpeg(2))
+    for name, (start, size, _) in LARGE.items():
+        with open(tmp_path / "in/a" / name, "wb") as file:
+            file.write(start)
+            file.truncate(size)
+    read = os.read
+
+    def counted(handle: int, count: int) -> bytes:
+        assert count < 1 << 20
+        return read(handle, count)
+
+    monkeypatch.setattr(files_module.os, "read", counted)
+    assert pack(tmp_path / "in", tmp_path / "out", workers=0, max_rejects="100%").samples == 1
+    lines = map(json.loads, (tmp_path / "out/rejects.jsonl").read_text().splitlines())
+    reasons = {line["path"]: line["reason"] for line in lines}
+    assert len(reasons) == len(LARGE)
+    assert all(told in reasons[f"a/{name}"] for name, (_, _, told) in LARGE.items())
+
+
+def _length(sample: dict[str, Any]) -> dict[str, Any]:
+    return {"length": len(sample["jpg"])}
+
+
+def test_a_large_file_that_is_what_it_says_is_packed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    image = pytest.importorskip("PIL.Image")
+    monkeypatch.setattr(files_module, "_LARGE", 1000)
+    (tmp_path / "in/a").mkdir(parents=True)
+    grey = image.new("L", (90, 90))
+    grey.save(tmp_path / "in/a/pages.tif", save_all=True, append_images=[grey] * 20)
+    grey.save(tmp_path / "in/a/frames.png", save_all=True, append_images=[image.new("L", (90, 90), 9)] * 20)
+    grey.save(tmp_path / "in/a/long.jpg", exif=b"Exif\0\0" + bytes(60_000), comment=bytes(60_000))
+    assert pack(tmp_path / "in", tmp_path / "out", workers=0).samples == 3
+    (tmp_path / "list.tsv").write_text("clip.mp4\t1\n")
+    (tmp_path / "clip.mp4").write_bytes(b"\0\0\0\x18ftypmp42" + bytes(5000))
+    assert pack(tmp_path / "list.tsv", tmp_path / "videos", workers=0).samples == 1
+    (tmp_path / "odd.tsv").write_text("odd.jpg\t1\n")
+    (tmp_path / "odd.jpg").write_bytes(bytes(5000))
+    assert pack(tmp_path / "odd.tsv", tmp_path / "kept", damaged="keep", workers=0).samples == 1
+    made = pack(tmp_path / "odd.tsv", tmp_path / "made", transform=_length, workers=0)
+    assert made.samples == 1
 
 
 def test_an_object_that_is_not_the_one_that_was_listed(s3: S3Place, tmp_path: Path) -> None:

@@ -10,8 +10,12 @@ from threading import Lock
 from typing import Any
 from urllib.parse import unquote
 
-from shardstream.errors import AccessError, NotFoundError, StorageError, UsageError
+from shardstream.cgroups import memory_limit
+from shardstream.errors import AccessError, DecodeError, NotFoundError, StorageError, UsageError
 from shardstream.faults import FaultKind, fault_kind
+from shardstream.images.formats import BY_SUFFIX
+from shardstream.pack.encode.images import ImageOptions
+from shardstream.sizes import size
 from shardstream.storage import Location, RetryPolicy, Store, open_store
 from shardstream.storage.base.address import Address, parse
 from shardstream.storage.base.location import Access
@@ -22,6 +26,9 @@ from shardstream.storage.opening import takes_options
 _EXHAUSTED = frozenset((errno.EMFILE, errno.ENFILE, errno.ENOMEM))
 # A list of URLs names hosts that are no more by the thousand; a minute's patience for each would be days.
 _WEB = RetryPolicy(deadline=20.0, contact=5.0, stall=5.0, cap=2.0)
+_LARGE = 64 << 20  # looked at before it is read; what is smaller is read at once, in a single call
+_START = 64 << 10
+_COPIES = 2  # of a file, at one time: as it was read, and as it is written
 _STORES = 64  # hosts and buckets whose connections are kept
 
 
@@ -49,16 +56,21 @@ class Files:
     Args:
         access: How stores are reached.
         lenient: Whether its options were given for other places too: stores that do not know them go without.
+        images: What becomes of image files, if these are images by their names that a user's function doesn't see
+            first: large ones that no image can be are refused by their first bytes.
     """
 
-    def __init__(self, access: Access | None = None, *, lenient: bool = False) -> None:
+    def __init__(
+        self, access: Access | None = None, *, lenient: bool = False, images: ImageOptions | None = None
+    ) -> None:
         self._access = access or Access()
         self._lenient = lenient
+        self._images = images
         self._stores: dict[tuple[str, str], Store] = {}
         self._lock = Lock()
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return _files, (self._access, self._lenient)
+        return _files, (self._access, self._lenient, self._images)
 
     def read(self, path: str) -> bytes:
         """The content of a regular file or of an object.
@@ -68,10 +80,10 @@ class Files:
             StorageError: The machine is out of memory or file handles, or a bucket as a whole cannot be read.
         """
         if not is_url(path):
-            return read_file(path)
+            return read_file(path, self._images)
         address = _address(path)
         if address.kind == "local":
-            return read_file(address.prefix)
+            return read_file(address.prefix, self._images)
         try:
             store, name = self._object(address)
             data = bytes(store.get(name))
@@ -129,8 +141,8 @@ class Files:
         return store.with_policy(_WEB) if address.kind == "http" else store
 
 
-def _files(access: Access, lenient: bool) -> Files:
-    return Files(access, lenient=lenient)
+def _files(access: Access, lenient: bool, images: ImageOptions | None) -> Files:
+    return Files(access, lenient=lenient, images=images)
 
 
 def _address(url: str) -> Address:
@@ -143,11 +155,15 @@ def _address(url: str) -> Address:
     return address
 
 
-def read_file(path: str) -> bytes:
+def read_file(path: str, images: ImageOptions | None = None) -> bytes:
     """The content of a regular file.
 
+    Args:
+        path: The file.
+        images: See `Files`.
+
     Raises:
-        Unreadable: It cannot be read, is not a regular file, or is empty.
+        Unreadable: It cannot be read, is not a regular file, is empty, or is too large.
         StorageError: The machine is out of memory or file handles.
     """
     try:
@@ -160,6 +176,8 @@ def read_file(path: str) -> bytes:
         if not stat.S_ISREG(found.st_mode):
             raise Unreadable("it is a directory" if stat.S_ISDIR(found.st_mode) else "it is not a regular file")
         refuse_planted_link(path, found)
+        if found.st_size > _LARGE:
+            _check_large(handle, path, found.st_size, images)
         data = os.read(handle, found.st_size + 1)
         if len(data) != found.st_size:  # larger than one read can be, or being written just now
             data += b"".join(iter(lambda: os.read(handle, 1 << 24), b""))
@@ -170,11 +188,34 @@ def read_file(path: str) -> bytes:
         raise Unreadable(error.what, fault_kind(error)) from error
     except OSError as error:
         raise _explain(error, path) from error
+    except MemoryError:
+        if found.st_size <= _LARGE:  # memory is short, whatever this file is
+            raise
+        raise Unreadable(_more_than(f"there is room for now: {size(found.st_size)}"), "unsupported") from None
     finally:
         os.close(handle)
     if not data:
         raise Unreadable("the file is empty", "damaged")
     return data
+
+
+def _check_large(handle: int, path: str, bytes: int, images: ImageOptions | None) -> None:
+    """Refuse a file that is not what its name says, or that memory has no room for, before it is read; Unreadable."""
+    if images is not None and path.rpartition(".")[2].lower() in BY_SUFFIX:
+        try:
+            images.check_start(os.pread(handle, _START, 0), bytes)
+        except DecodeError as error:
+            raise Unreadable(
+                f"{error.what}; if it is meant as it is, damaged='keep' (--damaged keep) stores it",
+                fault_kind(error),
+            ) from None
+    limit = memory_limit() // _COPIES
+    if bytes > limit:
+        raise Unreadable(_more_than(f"{size(limit)}, half of the memory there is: {size(bytes)}"), "unsupported")
+
+
+def _more_than(what: str) -> str:
+    return f"the file has more bytes than {what}; pack it where there is more memory, or in parts"
 
 
 def _explain(error: OSError | ValueError, path: str) -> Unreadable | StorageError:

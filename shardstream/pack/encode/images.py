@@ -14,12 +14,13 @@ from shardstream.faults import fault_kind
 from shardstream.images import opening
 from shardstream.images.backends import simplejpeg
 from shardstream.images.damage import check_damage
-from shardstream.images.formats import Encoded
-from shardstream.images.header import ImageInfo, probe
+from shardstream.images.formats import Encoded, format_of
+from shardstream.images.header import ImageInfo, not_read, probe
 from shardstream.images.jpeg.segments import stripped
 from shardstream.images.jpeg.transcode import DEFAULT_WIDTH, make_addressable
 from shardstream.images.shrink import shrink
 from shardstream.pack.sources.base import File
+from shardstream.sizes import size as told_size
 
 Jpeg: TypeAlias = Literal["addressable", "keep"]
 Damaged: TypeAlias = Literal["reject", "keep"]
@@ -33,6 +34,10 @@ DECODING_S = 60.0
 ANY_PIXELS = 65_535**2
 DEFAULT_MAX_PIXELS = 89_478_485
 """Pillow's limit, a quarter of a GiB at three bytes a pixel: a file of kilobytes can claim to hold any number."""
+_PIXEL = 16
+"""Bytes that a pixel of a JPEG file takes at most: four channels of 16 bits, twice."""
+_BESIDE = 256 << 20
+"""Bytes that may stand beside the pixels of a JPEG file: profiles, a depth map, the video of a motion photo."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,6 +133,39 @@ class ImageOptions:
             DECODING_S * max(1.0, self.max_pixels / DEFAULT_MAX_PIXELS),
         )
 
+    def check_start(self, start: bytes, size: int) -> None:
+        """Refuse a large image file by its first bytes, before all of it is read. Small ones are read at once.
+
+        Args:
+            start: Its first bytes, some 64 KB.
+            size: Bytes of all of it.
+
+        Raises:
+            DecodeError: It is no image, or too large for one of so many pixels.
+        """
+        if self.damaged != "reject":
+            return
+        kind = format_of(start)
+        if kind is None:
+            error = not_read(start)
+            error.what = f"{told_size(size)} that are {error.what}"
+            raise error
+        if kind.kind != "jpg":  # others may have any number of frames
+            return
+        try:
+            info = probe(start)
+        except DecodeError:  # what comes before the image may be longer than this
+            return
+        self._check_pixels(info)
+        if size > info.width * info.height * _PIXEL + _BESIDE:
+            raise DecodeError(f"{told_size(size)} are too many for an image of {info.width} × {info.height} pixels")
+
+    def _check_pixels(self, info: ImageInfo) -> None:
+        if info.width * info.height > self.max_pixels:
+            raise UnsupportedError(
+                f"the image has {info.width} × {info.height} pixels, more than max_pixels={self.max_pixels}"
+            )
+
     def prepare(self, data: bytes) -> Generator[bytes, bytes | None, tuple[bytes, str | None]]:
         """An image file as it is to be stored.
 
@@ -145,10 +183,7 @@ class ImageOptions:
             info = probe(data)
         except (DecodeError, MissingExtraError) as error:
             return self._kept(data, error)
-        if info.width * info.height > self.max_pixels:
-            raise UnsupportedError(
-                f"the image has {info.width} × {info.height} pixels, more than max_pixels={self.max_pixels}"
-            )
+        self._check_pixels(info)
         try:
             if self.decoding is None:
                 check_damage(data, info, decode=False)

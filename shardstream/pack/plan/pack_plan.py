@@ -392,7 +392,7 @@ def open_origin(
     inherited = storage.source_options is None
     given = storage.storage_options if inherited else storage.source_options
     access = Access(given or {}, storage.transport, same_host=origin.origin is not None)
-    return origin, Files(access, lenient=inherited)
+    return origin, Files(access, lenient=inherited, images=options.seen_images)
 
 
 def _pack_each(error: SplitsError, source: Any, dest: PathOrUrl) -> UsageError:

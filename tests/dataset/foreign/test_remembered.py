@@ -106,7 +106,9 @@ def test_a_named_format_of_which_nothing_is_left(folder: Path, caplog: pytest.Lo
     assert list(ss.ShardDataset(folder).manifest.fields) == ["n"]
     (record,) = [one for one in caplog.records if one.levelno == logging.WARNING]
     told = record.getMessage()
-    assert "source_format='parquet' and format_options={'json': 'x'} and fields={'m': 'n', 'x': 'x'} is left out" in told
+    assert (
+        "source_format='parquet' and format_options={'json': 'x'} and fields={'m': 'n', 'x': 'x'} is left out" in told
+    )
 
 
 @pytest.mark.parametrize("make", [rows, parquet])
