@@ -155,8 +155,8 @@ def test_panoptic_segments_are_objects() -> None:
     assert found["002"]["iscrowd"].tolist() == [1]
     ((_, rows),) = scanned(Coco(), MemoryStore(objects(data)))
     assert "PNG files with their pixels are not" in rows.remarks[0].text
-    refused(coco(annotations=[panoptic(10, SEGMENT), annotation(1, 10)]), "this one differs")
-    refused(coco(annotations=[{"image_id": 10, "segments_info": [5]}]), "not a list of objects")
+    mixed = [panoptic(10, SEGMENT), panoptic(20, SEGMENT), annotation(1, 40)]
+    assert [key for key, _ in read(coco(annotations=mixed))] == ["001", "002", "003"]
     first = json.dumps({"annotations": [panoptic(10, SEGMENT)], "images": images()}).encode()
     assert read(first)[3][1]["segment_ids"].tolist() == [3226956]
 
@@ -191,16 +191,9 @@ def test_annotations_of_pictures_that_are_not_there_are_told() -> None:
         ({"images": [*images(), {"id": 1, "file_name": "\ud800.jpg"}]}, "not Unicode"),
         ({"images": [*images(), {"id": 1, "file_name": "a.npy"}]}, "several kinds"),
         ({"images": [*images(), 5]}, "no file_name"),
-        ({"annotations": [5]}, "not an object"),
-        ({"annotations": [annotation(1, 10, bbox=[1, 2, 3])]}, "bbox of an annotation is not 4 numbers"),
-        ({"annotations": [annotation(1, 10, bbox=[1, 2, 3, "4"])]}, "not a number"),
-        ({"annotations": [annotation(1, 10, bbox=[1, 2, 3, 1e39])]}, "not a number"),
         ({"annotations": [annotation(1, 10, bbox=[1, 2, 3, float("nan")])]}, "NaN"),
-        ({"annotations": [annotation(1, 10, area=None)]}, "area of an annotation holds None"),
-        ({"annotations": [annotation(1, 10, iscrowd=2)]}, "iscrowd of an annotation is 2"),
         ({"annotations": [annotation(1, 10, category_id=8)]}, "category 8, which is not in the file"),
-        ({"annotations": [annotation(1, 10), {"image_id": 10}]}, "this one differs"),
-        ({"annotations": [{"image_id": 10}, annotation(1, 10)]}, "this one differs"),
+        ({"annotations": [annotation(1, image, bbox=[]) for image in (10, 20, 30, 40)]}, "no image is without"),
         ({"annotations": {"a": 1}}, r"'\[' is missing"),
         ({"categories": [{"id": 7}]}, "category has no name"),
         ({"categories": [*CATEGORIES, *CATEGORIES]}, "two categories have the id 7"),
@@ -208,6 +201,48 @@ def test_annotations_of_pictures_that_are_not_there_are_told() -> None:
 )
 def test_what_is_refused(changed, match) -> None:
     refused(coco(**changed), match)
+
+
+ODD = [
+    (5, "not an object"),
+    ({"image_id": "10"}, "image_id is '10', not an integer"),
+    (annotation(9, 10, bbox=[1, 2, 3]), "bbox of an annotation is not 4 numbers"),
+    (annotation(9, 10, bbox=[]), "bbox of an annotation is not 4 numbers"),
+    (annotation(9, 10, bbox=None), "bbox of an annotation is not 4 numbers"),
+    (annotation(9, 10, bbox=[1, 2, 3, "4"]), "not a number"),
+    (annotation(9, 10, bbox=[1, 2, 3, 1e39]), "not a number"),
+    (annotation(9, 10, area="big"), "area of an annotation holds 'big'"),
+    (annotation(9, 10, iscrowd=2), "iscrowd of an annotation is 2"),
+    (annotation(9, 10, category_id=8), "category 8, which is not in the file"),
+    (annotation(9, 10, category_id=None), "category_id is None"),
+    ({"image_id": 10}, "this one differs"),
+    ({"image_id": 10, "segments_info": [5]}, "not a list of objects"),
+    ({"image_id": 77, "bbox": []}, "bbox of an annotation is not 4 numbers"),
+]
+
+
+@pytest.mark.parametrize(("odd", "match"), ODD)
+@pytest.mark.parametrize("place", [0, 3])
+def test_an_odd_annotation_costs_its_image_alone(odd: Any, match: str, place: int) -> None:
+    annotations: list[Any] = [annotation(number, number * 10) for number in (2, 3, 4)]
+    annotations.insert(place, odd)
+    store = MemoryStore(objects(coco(annotations=annotations)))
+    one = recognised(Coco(), listing_of(store)).objects[0]
+    (rows,) = Coco().scan(Coco().open(store, one), one.about)
+    known = isinstance(odd, dict) and odd["image_id"] == 10  # the last of the images
+    (loss,) = rows.broken
+    assert (loss.samples, rows.damage) == (int(known), None)
+    assert match in loss.what
+    assert ("003.jpg" in loss.what) is known
+    assert list(rows.keys) == [f"{row:03d}" for row in range(3 if known else 4)]
+    values = dict(read(coco(annotations=annotations)))
+    assert [values[f"{row:03d}"]["labels"].tolist() for row in range(3)] == [[1]] * 3
+    assert values["000"]["masks"] == [POLYGON]
+
+
+def test_an_area_that_is_null_is_that_of_the_box() -> None:
+    found = dict(read(coco(annotations=[annotation(1, 10, area=None)])))
+    assert found["003"]["areas"].tolist() == [14.0]
 
 
 @pytest.mark.parametrize(

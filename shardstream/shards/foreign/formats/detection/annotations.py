@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from array import array
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,13 +14,39 @@ from shardstream.errors import FormatError
 from shardstream.shards.foreign.formats.detection.json_stream import Element
 from shardstream.shards.foreign.held import boxes_column, lists_column, numbers_column
 from shardstream.shards.foreign.object_bytes import ObjectBytes
+from shardstream.shards.foreign.rows import Loss
 from shardstream.shards.foreign.text_spool import TextSpool
 from shardstream.shards.index import Column
 
 TEXTS = {"segmentation": "masks", "caption": "captions", "keypoints": "keypoints"}
 """Members of annotations that are kept as the JSON that they are, and the fields that they become."""
 MOST_ID = 1 << 63
+_BOX, _LABEL, _SEGMENT = 1, 2, 4
 _LARGEST = 1e38  # so that no sum of two is more than a float32 holds
+
+
+@dataclass(slots=True)
+class _Known:
+    """What an annotation says, and which members it has."""
+
+    members: int = 0
+    box: tuple[float, float, float, float] = (0.0, 0.0, 0.0, 0.0)
+    label: int = 0
+    crowd: int = 0
+    area: float = 0.0
+    segment: int = 0
+
+
+class Odd(NamedTuple):
+    """Annotations that cannot be read.
+
+    Attributes:
+        images: By the id of their image, where the first of them begins, and why.
+        adrift: Those that name no image.
+    """
+
+    images: Mapping[int, tuple[int, str]]
+    adrift: Sequence[Loss]
 
 
 class Annotations:
@@ -35,56 +62,102 @@ class Annotations:
         self.places = frozenset(texts)
         self._images = array("q")
         self._offsets = array("q")
+        self._members = array("B")  # of `_Known`, as bits; those that differ from most are odd
         self._boxes = array("f")
         self._labels = array("q")
         self._crowds = array("B")
         self._areas = array("f")
         self._segments = array("q")
         self._texts = {name: TextSpool(data) for name in texts}
+        self._odd: dict[int, tuple[int, str]] = {}
+        self._adrift: list[Loss] = []
 
     def __len__(self) -> int:
         return len(self._images)
 
     def add(self, one: Element) -> None:
-        """Take one into account; FormatError where it is none."""
+        """Take one into account. What cannot be read of it is kept for `odd`."""
         value = one.value
-        if not isinstance(value, dict):
-            raise self._data.damaged("an annotation is not an object", one.offset)
-        if "segments_info" not in value:
-            self._add(one)
+        try:
+            if not isinstance(value, dict):
+                raise self._data.damaged("an annotation is not an object", one.offset)
+            image = integer(self._data, one, "image_id")
+        except FormatError as error:
+            self._adrift = self._adrift or [Loss(f"{error.what} (offset {one.offset})", 0)]
             return
-        segments = value["segments_info"]
+        segments = value.get("segments_info", [value])
         if not isinstance(segments, list) or not all(isinstance(segment, dict) for segment in segments):
-            raise self._data.damaged("segments_info of an annotation is not a list of objects", one.offset)
+            self._is_odd(image, one.offset, "segments_info of an annotation is not a list of objects")
+            return
         for segment in segments:
-            part = Element(one.offset, {**segment, "image_id": value.get("image_id")}, {})
-            self._segments.append(integer(self._data, part, "id"))
-            self._add(part)
+            try:
+                known = self._read(Element(one.offset, segment, {}), segment=segment is not value)
+            except FormatError as error:
+                self._is_odd(image, one.offset, error.what)
+                continue
+            self._images.append(image)
+            self._offsets.append(one.offset)
+            self._members.append(known.members)
+            self._boxes.extend(known.box)
+            self._labels.append(known.label)
+            self._crowds.append(known.crowd)
+            self._areas.append(known.area)
+            self._segments.append(known.segment)
+            for name, texts in self._texts.items():
+                place = one.places.get(name)
+                texts.add(*((0, 0) if place is None else (place[0], place[1] - place[0])))
 
-    def _add(self, one: Element) -> None:
-        value = one.value
-        count = len(self._images)
-        self._images.append(integer(self._data, one, "image_id"))
-        self._offsets.append(one.offset)
+    def _read(self, one: Element, *, segment: bool) -> _Known:
+        """What an annotation says; FormatError where it cannot be read."""
+        value, known = one.value, _Known()
+        if segment:
+            known.members |= _SEGMENT
+            known.segment = integer(self._data, one, "id")
         if "category_id" in value:
-            self._labels.append(integer(self._data, one, "category_id"))
+            known.members |= _LABEL
+            known.label = integer(self._data, one, "category_id")
         if "bbox" in value:
+            known.members |= _BOX
             x, y, width, height = self._numbers(one, "bbox", 4)
-            self._boxes.extend((x, y, x + width, y + height))
-            area = value.get("area", width * height)
-            self._areas.append(self._number(one, "area", area))
+            known.box = (x, y, x + width, y + height)
+            area = value.get("area")
+            known.area = width * height if area is None else self._number(one, "area", area)
             crowd = value.get("iscrowd", 0)
             if crowd not in (0, 1):
                 raise self._data.damaged(f"iscrowd of an annotation is {crowd!r:.40}", one.offset)
-            self._crowds.append(crowd)
-        lengths = len(self._boxes) // 4, len(self._labels), len(self._segments)
-        if any(length not in (0, count + 1) for length in lengths):
-            raise self._data.damaged(
-                "some annotations have a bbox, category_id or segments_info, and this one differs", one.offset
-            )
-        for name, texts in self._texts.items():
-            place = one.places.get(name)
-            texts.add(*((0, 0) if place is None else (place[0], place[1] - place[0])))
+            known.crowd = crowd
+        return known
+
+    def _is_odd(self, image: int, offset: int, what: str) -> None:
+        self._odd.setdefault(image, (offset, what))
+
+    def odd(self, categories: Sequence[int] | None) -> Odd:
+        """What cannot be read, by image: a sample with some of its annotations would be a wrong one.
+
+        Args:
+            categories: Ids of the categories, in order; ``None`` if the file has no list of them.
+
+        Raises:
+            FormatError: No annotation is of a category of the file.
+        """
+        members = np.frombuffer(self._members, np.uint8)
+        if len(members):
+            most = int(np.bincount(members).argmax())
+            for number in np.flatnonzero(members != most).tolist():
+                what = "some annotations have a bbox, category_id or segments_info, and this one differs"
+                self._is_odd(self._images[number], self._offsets[number], what)
+            if most & _LABEL and categories is not None:
+                self._check_labels(np.array(categories, np.int64), members == most)
+        return Odd(self._odd, self._adrift)
+
+    def _check_labels(self, categories: NDArray[np.int64], usual: NDArray[np.bool_]) -> None:
+        labels = np.frombuffer(self._labels, np.int64)
+        unknown = np.flatnonzero(usual & ~np.isin(labels, categories)).tolist()
+        for number in unknown:
+            what = f"an annotation is of category {labels[number]}, which is not in the file"
+            if len(unknown) == len(labels):
+                raise self.error(what, number)
+            self._is_odd(self._images[number], self._offsets[number], what)
 
     def _numbers(self, one: Element, name: str, count: int) -> list[float]:
         found = one.value[name]
@@ -98,25 +171,22 @@ class Annotations:
         return float(value)
 
     def beside(self, images: NDArray[np.int64]) -> BesideImages:
-        """The annotations of each of these images, by their ids.
-
-        Raises:
-            FormatError: An annotation says a category, and others none.
-        """
+        """The annotations of each of these images, by their ids."""
         return BesideImages(self, images)
 
     @property
     def columns(self) -> dict[str, NDArray[Any]]:
-        """What is known of each, in the order of the file; only what all have."""
+        """What is known of each, in the order of the file; only what most have."""
         found: dict[str, NDArray[Any]] = {"image": np.frombuffer(self._images, np.int64)}
         found["offset"] = np.frombuffer(self._offsets, np.int64)
-        if len(self._labels):
+        most = int(np.bincount(self._members).argmax()) if len(self._members) else 0
+        if most & _LABEL:
             found["label"] = np.frombuffer(self._labels, np.int64)
-        if len(self._boxes):
+        if most & _BOX:
             found["box"] = np.frombuffer(self._boxes, np.float32).reshape(-1, 4)
             found["crowd"] = np.frombuffer(self._crowds, np.uint8)
             found["area"] = np.frombuffer(self._areas, np.float32)
-        if len(self._segments):
+        if most & _SEGMENT:
             found["segment"] = np.frombuffer(self._segments, np.int64)
         return found
 
@@ -131,9 +201,14 @@ class Annotations:
         return found
 
     @property
+    def odd_images(self) -> Collection[int]:
+        """The images of which `odd` told something."""
+        return self._odd.keys()
+
+    @property
     def panoptic(self) -> bool:
         """Whether they are segments, whose pixels are in files of their own."""
-        return len(self._segments) > 0
+        return "segment" in self.columns
 
     @property
     def texts(self) -> list[str]:
@@ -163,21 +238,18 @@ class BesideImages:
         rows = np.full(len(wanted), len(images), np.int64)
         rows[inside] = order[places[inside]]
         there[inside] = images[rows[inside]] == wanted[inside]
-        self.lost = np.flatnonzero(~there)
+        self.lost = np.flatnonzero(~there & ~np.isin(wanted, list(of.odd_images)))
         rows[~there] = len(images)
         self._order = np.argsort(rows, kind="stable")
         self._ends = np.cumsum(np.bincount(rows, minlength=len(images) + 1))[: len(images)]
 
     def labelled(self, categories: NDArray[np.int64]) -> None:
-        """Replace ids of categories by their numbers among these, which are sorted; FormatError."""
+        """Replace ids of categories by their numbers among these, which are sorted."""
         labels = self._found.get("label")
         if labels is None:
             return
+        # Those of odd annotations, which may be of no category, are of no image here.
         numbers = np.minimum(np.searchsorted(categories, labels), max(len(categories) - 1, 0))
-        wrong = np.flatnonzero(categories[numbers] != labels) if len(categories) else np.arange(len(labels))
-        if len(wrong):
-            first = int(wrong[0])
-            raise self._of.error(f"an annotation is of category {labels[first]}, which is not in the file", first)
         self._found["label"] = numbers
 
     def rows(self, begin: int, end: int) -> list[Column]:

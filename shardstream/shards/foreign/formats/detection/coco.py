@@ -13,12 +13,18 @@ from numpy.typing import NDArray
 from shardstream.errors import FormatError, UsageError
 from shardstream.shards.fields import FieldType
 from shardstream.shards.foreign.contract import ForeignFormat, ForeignObject, ObjectListing, Recognised
-from shardstream.shards.foreign.formats.detection.annotations import TEXTS, Annotations, BesideImages, integer
+from shardstream.shards.foreign.formats.detection.annotations import (
+    TEXTS,
+    Annotations,
+    BesideImages,
+    Odd,
+    integer,
+)
 from shardstream.shards.foreign.formats.detection.json_stream import Element, JsonStream
 from shardstream.shards.foreign.formats.files.names import below, file_column, key_of, kind_of, suffix_of
 from shardstream.shards.foreign.names import common_folder, tells_detection
 from shardstream.shards.foreign.object_bytes import ObjectBytes
-from shardstream.shards.foreign.rows import Remark, ScannedRows, pieces, usable_key
+from shardstream.shards.foreign.rows import Loss, Remark, ScannedRows, pieces, usable_key
 from shardstream.shards.index import Column
 from shardstream.storage import Store
 from shardstream.storage.base.store import ObjectMeta
@@ -246,10 +252,12 @@ class _File:
         again = np.flatnonzero(np.diff(np.sort(ids)) == 0)
         if len(again):
             raise self._data.damaged(f"two images have the id {np.sort(ids)[again[0]]}", 0)
+        numbers = None if self._categories is None else sorted(self._categories)
+        broken = self._without(self._annotations.odd(numbers))
+        ids = np.frombuffer(self._ids, np.int64)
         beside = self._annotations.beside(ids)
         classes: tuple[str, ...] | None = None
-        if self._categories is not None:
-            numbers = sorted(self._categories)
+        if self._categories is not None and numbers is not None:
             beside.labelled(np.array(numbers, np.int64))
             classes = tuple(self._categories[number] for number in numbers) or None
         damage = self._lost(beside)
@@ -259,7 +267,29 @@ class _File:
             last = damage if end == len(ids) else None
             remarks = (Remark(_PANOPTIC),) if self._annotations.panoptic and not begin else ()
             ordered = tuple(sorted(columns, key=lambda one: one.name))
-            yield ScannedRows(keys, ordered, last, None if begin else classes, 0, remarks=remarks)
+            lost = () if begin else broken
+            yield ScannedRows(keys, ordered, last, None if begin else classes, 0, lost, remarks)
+
+    def _without(self, odd: Odd) -> tuple[Loss, ...]:
+        """Leave out the images with annotations that cannot be read, and give what is lost so; FormatError if all."""
+        if not odd.images:
+            return tuple(odd.adrift)
+        paths, ids = self._paths(0, len(self._ids)), self._ids
+        self._ids, self._names, self._name_ends = array("q"), bytearray(), array("q")
+        losses, left = list(odd.adrift), dict(odd.images)
+        for image, path in zip(ids, paths, strict=True):
+            if image in left:
+                offset, what = left.pop(image)
+                losses.append(Loss(f"{in_one_line(path)}: {what} (offset {offset})", 1))
+            else:
+                self._ids.append(image)
+                self._names += path.encode()
+                self._name_ends.append(len(self._names))
+        losses += [Loss(f"{what} (offset {offset})", 0) for offset, what in left.values()]
+        if not self._ids:
+            offset, what = min(odd.images.values())
+            raise self._data.damaged(f"{what}, and no image is without such an annotation", offset)
+        return tuple(losses)
 
     def _paths(self, begin: int, end: int) -> list[str]:
         start, out = self._name_ends[begin - 1] if begin else 0, []
