@@ -101,7 +101,7 @@ def test_an_odd_key_is_left_out_and_named(key: str, bucket: type[Bucket], caplog
     bucket.objects |= {"d/a.jsonl": b'{"n":1}\n', "d/é +%.jsonl": b'{"n":2}\n', key: b"x", "d/x/": b"", "e/z": b""}
     assert len(ss.Reader("s3://bkt/d", storage_options=OPTIONS)) == 2
     (record,) = [one for one in caplog.records if one.levelno == logging.WARNING]
-    assert "1 object left out of the listing, because keys have an empty part" in record.getMessage()
+    assert "left out of a listing: 1 object with an empty part" in record.getMessage()
     assert key.replace("\x01", "\\x01") in record.getMessage().replace("\\\\", "\\")
 
 

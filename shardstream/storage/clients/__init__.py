@@ -4,6 +4,7 @@
 ``obstore_client``  S3, Azure, GCS and web servers through obstore
 ``forked_obstore``  the obstore of this process, also after a fork
 ``obstore_errors``  what obstore's errors mean, without what they quote; pure
+``odd_keys``        listings of S3 with keys that obstore refuses
 ``aws``             S3's credentials, endpoint and region
 ``region``          in which region a bucket lies
 ``azure``           Azure's account, credentials and endpoint

@@ -81,8 +81,10 @@ async def list_signed(
         yield page
     if odd:
         shown = ", ".join(repr(in_one_line(key)) for key in odd[:_SHOWN]) + (", ..." if len(odd) > _SHOWN else "")
-        what = "left out of the listing, because keys have an empty part, '.', '..', or a control character"
-        _logger.warning("%s %s: %s", plural(len(odd), "object"), what, shown)
+        objects = plural(len(odd), "object")
+        _logger.warning(
+            "left out of a listing: %s with an empty part, '.', '..', or a control character: %s", objects, shown
+        )
 
 
 def _ask(url: str) -> _Page:
