@@ -92,7 +92,7 @@ def open_dataset(url: PathOrUrl, *, fingerprint: str | None = None, **opening: U
         storage_options: Credentials and settings by name, of all these places. Default: the environment's.
         transport: The library that speaks to the stores, see `shardstream.storage.base.location.Transport`.
         source_format: Name of the format of data of another library. Default: as it is recognised.
-        format_options: Options of reading it. Default: those that its catalogue was made with, if there is one.
+        format_options: Options of reading it. Default: those that its catalogue remembers, if there is one.
 
     Raises:
         UsageError: One of the arguments cannot work, or there is no such version.

@@ -17,7 +17,7 @@ import builtins
 import json
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property, lru_cache
 from typing import Any, Self
 
@@ -113,8 +113,6 @@ class Catalogue(Manifest):
         lost: Mapping[str, tuple[Loss, ...]],
         remarks: Mapping[str, Sequence[Remark]],
         url: str,
-        named: bool = False,
-        listing: str = "",
     ) -> Self:
         """The catalogue of objects that were scanned."""
         rows = objects.objects
@@ -133,8 +131,6 @@ class Catalogue(Manifest):
             notes=tuple(notes),
             lost=dict(lost),
             remarks={name: tuple(found) for name, found in remarks.items()},
-            named=named,
-            listing=listing,
         )
 
     @property
@@ -311,9 +307,8 @@ class Catalogue(Manifest):
                 lost=lost,
                 remarks=remarks,
                 url=url,
-                named=found.get("named") is True,
-                listing=str(found.get("listing", "")),
             )
+            catalogue = replace(catalogue, named=found.get("named") is True, listing=str(found.get("listing", "")))
             if found["fingerprint"] != catalogue.fingerprint or found["table"] != _table_named(data):
                 raise FormatError(f"{CATALOGUE_NAME} and the table of objects disagree", url=place, hint=RESTORE)
             return catalogue

@@ -106,7 +106,9 @@ def _differs(reading: Reading, found: FoundCatalogue | None) -> bool:
 
 def _warn_forgotten(what: str, url: str) -> None:
     if what:
-        _logger.warning("%s: the files are others now; %s is left out, which was remembered", in_one_line(url), what)
+        _logger.warning(
+            "%s: the files changed; %s of the catalog no longer fits and is left out", in_one_line(url), what
+        )
 
 
 def _find_or_make_on(

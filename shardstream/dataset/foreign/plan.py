@@ -181,6 +181,7 @@ def _remembered(kept: Catalogue, spec: ForeignSpec, listing: str) -> Remembered:
         kept.reading.source,
         kept.reading.options if spec.options is None else dict(spec.options),
         kept.reading.chosen if spec.chosen is None else dict(spec.chosen),
+        kept.named,
         # Where the same files are there, asking all formats again takes seconds in a million of them.
         first=kept.named or kept.listing == listing,
     )

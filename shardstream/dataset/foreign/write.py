@@ -84,9 +84,8 @@ def write_catalogue(
         lost=making.lost,
         remarks=making.remarks,
         url=plan.store.url,
-        named=plan.named,
-        listing=plan.listing,
     )
+    catalogue = replace(catalogue, named=plan.named, listing=plan.listing)
     if not catalogue.samples:
         look = "name a place that holds some, or another format with source_format=; hidden files hold none"
         losses = (f"{name}: {told_losses(lost)}" for name, lost in making.lost.items())

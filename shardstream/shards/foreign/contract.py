@@ -74,12 +74,14 @@ class Remembered:
         source: Name of the format.
         options: Options of reading.
         chosen: The fields, as `ObjectListing.chosen`.
+        named: Whether a user named it.
         first: Whether this format is asked before the others, which are asked only if it finds nothing.
     """
 
     source: str
     options: Mapping[str, str]
     chosen: Mapping[str, str]
+    named: bool
     first: bool
 
 

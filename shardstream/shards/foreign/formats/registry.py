@@ -139,7 +139,7 @@ def _ask_all(
     if name is not None:
         return ask([format_named(name)], named=True)
     if remembered is not None and remembered.first:
-        found = ask([format_named(remembered.source)], named=True)
+        found = ask([format_named(remembered.source)], named=remembered.named)
         if found:
             return found
     return ask(_SURE, named=False) or (ask(_FALLBACK, named=False) if loose else [])
