@@ -127,7 +127,7 @@ def test_what_is_of_others(tmp_path: Path) -> None:
     (tmp_path / "state.json").unlink()
     (tmp_path / "README.md").touch()
     assert len(values(tmp_path)) == 3
-    (tmp_path / "b.tar").touch()
+    (tmp_path / "b.tar").write_bytes(b"x")
     assert Arrow().recognise(listing_of(tmp_path), {}) is None
 
 

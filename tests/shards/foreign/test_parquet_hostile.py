@@ -205,7 +205,7 @@ def test_what_is_not_recognised() -> None:
         return PARQUET.recognise(ObjectListing(MemoryStore(objects), list(MemoryStore(objects).list())), {}) is not None
 
     assert recognises({"a.parquet": data, "README.md": b"", "_SUCCESS": b"", "_metadata": data})
-    assert not recognises({"00000.tar": b"", "00000.parquet": data})
+    assert not recognises({"00000.tar": b"x", "00000.parquet": data})
     assert not recognises({"a.parquet": b"other"})
 
 
