@@ -20,7 +20,7 @@ from shardstream.shards.foreign.formats.parquet.fields import (
 )
 from shardstream.shards.foreign.formats.parquet.footer import ENCRYPTED, MAGIC, Footer, Group
 from shardstream.shards.foreign.found_blocks import FoundBlocks
-from shardstream.shards.foreign.object_bytes import FETCH_AGAIN, ObjectBytes
+from shardstream.shards.foreign.object_bytes import ObjectBytes
 from shardstream.shards.foreign.rows import PIECE, ScannedRows, numbered_keys, pieces
 from shardstream.storage.blocks import BlockList
 from shardstream.storage.blocks.parquet.pages import is_sound
