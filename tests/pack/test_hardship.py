@@ -119,8 +119,8 @@ def test_a_file_that_grows_while_it_is_read(tmp_path: Path, monkeypatch: pytest.
 
 
 LARGE = {
-    "zeros.jpg": (b"", 40 << 30, "42.9 GB that are neither JPEG, PNG nor WebP"),
-    "page.png": (b"<html>", 300 << 20, "314.6 MB that are an HTML page"),
+    "zeros.jpg": (b"", 40 << 30, "neither JPEG, PNG nor WebP"),
+    "page.png": (b"<html>", 300 << 20, "a web page (HTML) is here"),
     "header.jpg": (jpeg(1), 3 << 30, "3.2 GB are too many for an image of"),
     "scan.tif": (b"II*\0", 1 << 40, "1.1 TB; pack it where there is more memory"),
 }

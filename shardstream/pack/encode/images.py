@@ -147,9 +147,7 @@ class ImageOptions:
             return
         kind = format_of(start)
         if kind is None:
-            error = not_read(start)
-            error.what = f"{told_size(size)} that are {error.what}"
-            raise error
+            raise not_read(start)
         if kind.kind != "jpg":  # others may have any number of frames
             return
         try:

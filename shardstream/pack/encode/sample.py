@@ -92,7 +92,7 @@ class SampleEncoder:
                     encoded, what = yield from self.images.prepare(bytes(encoded))
                     if what is not None:
                         kinds[name] = what
-                elif isinstance(item.values.get(name), File) and isinstance(encoded, bytes) and is_pointer(encoded):
+                elif isinstance(item.values.get(name), File) and _is_pointer(encoded):
                     raise pointer_error()  # text would be taken for what it says
             except UNREADABLE as error:
                 named = name in self.declared or (declared is not None and array_dtype(declared) is not None)
@@ -135,6 +135,10 @@ def values_of(item: Item, contents: Mapping[str, bytes]) -> dict[str, Any]:
         name: _content(value, contents[name]) if isinstance(value, File) else value
         for name, value in item.values.items()
     }
+
+
+def _is_pointer(encoded: Encoded) -> bool:
+    return isinstance(encoded, bytes | memoryview) and is_pointer(encoded)
 
 
 def _content(file: File, data: bytes) -> bytes | int:

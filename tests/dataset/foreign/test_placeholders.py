@@ -128,3 +128,15 @@ def test_text_that_is_a_pointer_is_not_taken_for_text(tmp_path: Path) -> None:
     assert ss.Reader(tmp_path / "list.csv", fields=["txt"])[0]["txt"] == "a caption"
     with pytest.raises(PlaceholderError, match="pointer"):
         ss.Reader(tmp_path / "list.csv", fields=["txt"])[1]
+
+
+def test_a_page_that_is_called_so_may_lie_beside_images(tmp_path: Path) -> None:
+    for name in ("a", "b"):
+        (tmp_path / "photos" / name).mkdir(parents=True)
+        (tmp_path / "photos" / name / "0.jpg").write_bytes(pictures.save(pictures.photo(8, 8), "JPEG"))
+    (tmp_path / "photos/index.html").write_bytes(PAGE)
+    assert len(ss.Reader(tmp_path / "photos")) == 2
+    (tmp_path / "photos/boxes.json").write_bytes(POINTER)
+    (tmp_path / "photos/a/1.jpg").write_bytes(pictures.save(pictures.photo(8, 8), "JPEG"))
+    with pytest.raises(PlaceholderError, match="pointer"):
+        ss.Reader(tmp_path / "photos")

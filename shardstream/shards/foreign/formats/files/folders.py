@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from shardstream.errors import FormatError
+from shardstream.placeholders import PLACEHOLDER_START, find_placeholder
 from shardstream.shards.fields import FieldType
 from shardstream.shards.foreign.choosing import choose
 from shardstream.shards.foreign.contract import ForeignObject, ObjectListing, Recognised
@@ -22,6 +23,8 @@ from shardstream.storage.base.store import ObjectMeta
 from shardstream.text import in_one_line, valid_unicode
 
 _SHOWN = 3
+_PAGES = ("html", "htm", "xhtml")  # pages that are meant to be pages
+_LOOKED_AT = 64  # files beside images that may be placeholders: annotations are few
 # What holds many samples, or stands for other data: a folder with one of these is never taken for one of pictures.
 _CONTAINERS = frozenset((
     *("tar", "tgz", "zip", "gz", "bz2", "xz", "zst", "7z", "rar", "mds", "rec", "idx", "tfrecord", "tfrecords"),
@@ -36,6 +39,7 @@ def recognised(listing: ObjectListing) -> Recognised | None:
 
     Raises:
         FormatError: A class folder is a link.
+        PlaceholderError: A file beside the images is a Git LFS pointer or a web page.
         UsageError: There are several splits.
     """
     if not listing.named:
@@ -58,6 +62,7 @@ def recognised(listing: ObjectListing) -> Recognised | None:
             left.append(one.path)
     if not taken:
         return None
+    _refuse_placeholders(listing, left)
     # By their bytes, as `pack` has them: the same in a folder and in a bucket that holds a copy of it.
     taken.sort(key=lambda one: os.fsencode(one.path))
     classes = sorted(map(valid_unicode, folders))
@@ -69,6 +74,18 @@ def recognised(listing: ObjectListing) -> Recognised | None:
         for begin in range(0, len(taken), PIECE)
     )
     return Recognised(tuple(objects), tuple(classes) or None, _notes(taken, left, folders))
+
+
+def _refuse_placeholders(listing: ObjectListing, left: Sequence[str]) -> None:
+    """Refuse images beside a file that stands for another one: it may be their annotations.
+
+    Raises:
+        PlaceholderError: One of the first files that are no images is such a file.
+    """
+    for path in [path for path in left if suffix_of(path) not in _PAGES][:_LOOKED_AT]:
+        found = find_placeholder(listing.start(path, PLACEHOLDER_START), url=listing.store.locate(path))
+        if found is not None:
+            raise found
 
 
 def _leave_out_folders(listing: ObjectListing) -> None:
