@@ -8,11 +8,11 @@ import os
 import re
 import time
 from collections.abc import Callable, Mapping
-from pathlib import Path
 from typing import TypeAlias
 
 from shardstream.errors import UsageError
 from shardstream.load.stats import LoaderStats
+from shardstream.storage.local.output_files import check_regular, write_file
 from shardstream.text import in_one_line
 
 logger = logging.getLogger(__name__)
@@ -65,13 +65,16 @@ class StatsReporter:
         """An iteration begins.
 
         Raises:
-            UsageError: All ranks would write the same file.
+            UsageError: All ranks would write the same file, or it is a FIFO or a device.
         """
-        if self._file is not None and self._stats.world_size > 1 and "{rank}" not in self._file:
+        if self._file is None:
+            return
+        if self._stats.world_size > 1 and "{rank}" not in self._file:
             raise UsageError(
                 f"{self._stats.world_size} ranks would write the same stats_file {self._file!r}",
                 hint='put {rank} into its name: "stats-{rank}.json"',
             )
+        check_regular(self._name)
 
     def step(self, *, last: bool = False) -> None:
         """A batch was received; report what there is, if it is time.
@@ -87,18 +90,20 @@ class StatsReporter:
         values = now | self._stats.since(self._told)
         self._told, self._due = now, time.monotonic() + self._every
         if self._file is not None:
-            self._write(self._file.replace("{rank}", str(self._stats.rank)), values)
+            self._write(self._name, values)
         if self._on_stats is not None:
             self._on_stats(values)
+
+    @property
+    def _name(self) -> str:
+        assert self._file is not None
+        return self._file.replace("{rank}", str(self._stats.rank))
 
     def _write(self, name: str, values: Mapping[str, float]) -> None:
         prometheus = name.endswith(".prom")
         text = prometheus_text(values) if prometheus else json.dumps(self._stats.of_rank().to_json()) + "\n"
-        path = Path(name)
-        unfinished = path.with_name(f".{path.name}.{os.getpid()}")
         try:
-            unfinished.write_text(text, encoding="utf-8")
-            os.replace(unfinished, path)
+            write_file(name, text.encode())
         except OSError as error:  # training is worth more than its curves
             if not self._warned:
                 logger.warning("the stats_file %s cannot be written: %s", in_one_line(name), error.strerror)

@@ -22,6 +22,7 @@ from typing import NamedTuple, Protocol, TypeVar
 from torch.profiler import record_function
 
 from shardstream.errors import UsageError
+from shardstream.storage.local.output_files import check_regular, create_file
 from shardstream.stream.ipc.spans import BatchSpans, event
 from shardstream.stream.iteration.ranks import find_rank
 from shardstream.text import in_one_line
@@ -170,11 +171,6 @@ class _Trace:
         self._flows = itertools.count(1)
         self._dropped = 0
         about = {"shardstream": 1, "rank": rank, "host": socket.gethostname(), "began": datetime.now(UTC).isoformat()}
-        try:
-            self._file = os.open(name, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o666)
-        except OSError as error:
-            what = f"the trace {in_one_line(name)} cannot be written: {error.strerror}"
-            raise UsageError(what, hint="name a file in a folder that exists") from None
         self._events: list[str] = []
         self._chars = 0
         self._at = 0
@@ -182,6 +178,12 @@ class _Trace:
         self._written = time.monotonic()
         head = f'{{"displayTimeUnit": "ms", "otherData": {json.dumps(about)}, "traceEvents": [\n'
         self._add(f"{head}{self._name('process_name', self._process, 0, f'rank {rank}')}")
+        check_regular(name)
+        try:
+            self._file = create_file(name)
+        except OSError as error:
+            what = f"the trace {in_one_line(name)} cannot be written: {error.strerror}"
+            raise UsageError(what, hint="name a file in a directory that exists") from None
         self._write(first=True)
 
     def received(self, spans: BatchSpans, asked: float, sent: Sequence[SentSpan]) -> None:
@@ -225,7 +227,7 @@ class _Trace:
 
     def _stop(self) -> None:
         self._open = False
-        os.close(self._file)
+        self._file.close()
 
     def _add(self, events: str) -> None:
         self._events.append(events)
@@ -252,11 +254,11 @@ class _Trace:
             self._stop()
             return
         try:
-            if os.pwrite(self._file, data + _END, self._at) < len(data) + len(_END):
+            if os.pwrite(self._file.fileno(), data + _END, self._at) < len(data) + len(_END):
                 raise OSError(0, "the disk is full")
             self._at += len(data)
         except OSError as error:  # training is worth more than its trace
             logger.warning("the trace %s ends here: %s", in_one_line(self.name), error.strerror)
-            os.ftruncate(self._file, self._at)
-            os.pwrite(self._file, _END, self._at)
+            os.ftruncate(self._file.fileno(), self._at)
+            os.pwrite(self._file.fileno(), _END, self._at)
             self._stop()

@@ -11,6 +11,7 @@ import signal
 import subprocess
 import sys
 import time
+from io import FileIO
 from pathlib import Path
 
 import numpy as np
@@ -167,8 +168,7 @@ def test_a_fifo_is_no_object_and_nobody_waits_for_it(tmp_path) -> None:
 
 @pytest.mark.skipif(not os.path.exists("/dev/full"), reason="needs /dev/full")
 def test_a_full_disk_is_a_storage_error_and_leaves_nothing(tmp_path, monkeypatch) -> None:
-    real = open
-    monkeypatch.setattr(local, "open", lambda path, mode, **more: real("/dev/full", "wb", **more), raising=False)
+    monkeypatch.setattr(local, "create_temporary", lambda target: (target, FileIO("/dev/full", "wb")))
     monkeypatch.setattr(local.Path, "exists", lambda path: True)
     out = LocalStore(tmp_path).create("x")
     monkeypatch.undo()

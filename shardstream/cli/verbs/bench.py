@@ -20,6 +20,7 @@ from shardstream.dataset.opening import open_datasets
 from shardstream.diagnose.bench import CROP
 from shardstream.errors import UsageError
 from shardstream.storage.cache import Cache
+from shardstream.storage.local.output_files import check_regular
 
 
 class _StreamUnlessNamed(VerbGroup):
@@ -116,6 +117,8 @@ def bench(
         opening["cache"] = Cache(opening["cache"], shared=True)
     if plot is not None and not sweep:
         raise UsageError("--plot draws what --sweep finds", hint="give --sweep too")
+    if plot is not None:
+        check_regular(plot)
     if sweep and (workers is not None or batches is not None or step or device is not None):
         hint = "leave --workers, --batches, --step and --device out"
         raise UsageError("--sweep chooses the settings of the loader by itself", hint=hint)

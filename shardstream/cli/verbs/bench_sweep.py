@@ -8,6 +8,7 @@ from pathlib import Path
 from shardstream import diagnose
 from shardstream.cli.report import plural, print_row, stdout
 from shardstream.errors import UsageError
+from shardstream.storage.local.output_files import write_file
 
 _WIDTH, _ROW, _LEFT, _RIGHT = 760, 26, 330, 110  # of the figure, in pixels
 
@@ -65,7 +66,7 @@ def plot_sweep(report: diagnose.SweepReport, path: Path) -> None:
         'font-family="sans-serif" font-size="13"><rect width="100%" height="100%" fill="white"/>'
     )
     try:
-        path.write_text("\n".join([head, *rows, "</svg>", ""]), encoding="utf-8")
+        write_file(path, "\n".join([head, *rows, "</svg>", ""]).encode())
     except OSError as error:
         raise UsageError(f"{path} cannot be written: {error.strerror}", hint="give another file to --plot") from error
 

@@ -11,6 +11,7 @@ from typing import Any, Self
 from shardstream.dataset.selected.rows import Rows
 from shardstream.dataset.selected.rows_file import RowsFile, ShardRecord, encode_head, parse
 from shardstream.errors import StorageError, UsageError
+from shardstream.storage.local.output_files import open_to_extend
 
 _NAMES = {
     "data": "data",
@@ -33,7 +34,8 @@ class RowsOutput:
         records: Those that an earlier run has written.
 
     Raises:
-        UsageError: Rows of other data, fields or another predicate are in it, or another process writes it.
+        UsageError: Rows of other data, fields or another predicate are in it, or another process writes it; it is a
+            link, a FIFO or a device.
         DataError: It is damaged, or another kind of file.
         StorageError: It cannot be written.
     """
@@ -44,7 +46,7 @@ class RowsOutput:
             hint = "pass a path, then rows.save(url)"
             raise UsageError(f"out= must be a file of this machine, got {self._path!r}", hint=hint)
         try:
-            self._file = open(self._path, "a+b")  # noqa: SIM115 - `__exit__` closes it
+            self._file = open(open_to_extend(self._path), "a+b")  # noqa: SIM115 - `__exit__` closes it
         except OSError as error:
             raise StorageError.of(error, url=self._path) from error
         try:

@@ -6,7 +6,6 @@ import errno
 import io
 import os
 import re
-import secrets
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -18,6 +17,7 @@ from shardstream.pack.export.contract import CLASSES_NAME, FOLDER, STATE_NAME, S
 from shardstream.pack.export.names import extensions, file_stem, folds_names, one_name
 from shardstream.shards.manifest import Manifest
 from shardstream.storage import ObjectWriter, Store
+from shardstream.storage.local.output_files import make_directories, write_file
 from shardstream.threads import each
 from shardstream.waits import watched
 
@@ -136,8 +136,7 @@ def put_all(store: Store, files: Iterable[tuple[str, bytes | memoryview]], *, ag
 
 def _put_here(store: Store, root: Path, files: Iterable[tuple[str, bytes | memoryview]], *, again: bool) -> None:
     """Millions of small files: none is flushed to the disk by itself, which would take milliseconds each."""
-    temporary = os.path.join(root, f".shardstream-{secrets.token_hex(8)}")
-    known: set[str] = set()  # folders; files of one sample after another seldom lie in the same
+    known: set[Path] = set()  # directories; files of consecutive samples are seldom in the same one
     name = ""
     try:
         for name, data in files:
@@ -145,17 +144,11 @@ def _put_here(store: Store, root: Path, files: Iterable[tuple[str, bytes | memor
             assert path is not None
             if again and os.path.isfile(path) and os.path.getsize(path) == len(data):
                 continue
-            folder = os.path.dirname(path)
-            if folder not in known:
-                os.makedirs(folder, exist_ok=True)
-                known.add(folder)
+            if path.parent not in known:
+                known.add(make_directories(root, name))
             with watched(f"{path} to be written"):
-                with open(temporary, "wb") as out:
-                    out.write(data)
-                os.replace(temporary, path)
+                write_file(path, data)
     except OSError as error:
-        if os.path.lexists(temporary):
-            os.unlink(temporary)
         explained = StorageError.of(error, url=store.locate(name))
         explained.hint = _OF_KEYS.get(error.errno or 0, explained.hint)
         raise explained from error

@@ -10,7 +10,6 @@ from __future__ import annotations
 import errno
 import math
 import os
-import secrets
 import stat
 import time
 from collections import OrderedDict
@@ -26,11 +25,10 @@ from shardstream.storage.base.file_locks import try_lock
 from shardstream.storage.base.store import FileState, ObjectMeta, ObjectWriter, Store, past_the_end
 from shardstream.storage.local.links import refuse_planted_link
 from shardstream.storage.local.mapped_files import Mapped, map_file
+from shardstream.storage.local.output_files import TEMPORARY, check_regular, create_temporary, make_directories
 from shardstream.storage.local.write_behind import WriteBehind
 from shardstream.waits import watched
 
-# Names with this prefix are objects that are being written, or were when their writer died.
-_TEMPORARY = ".shardstream-"
 _PATIENCE_S = 4.0  # for what is still being written of a file that nobody wants any more
 _RESOLUTION_NS = 1_000_000_000  # of the times of files; a few ms on most file systems
 _AT_ONCE = 1024  # entries of a folder
@@ -209,7 +207,8 @@ class LocalStore(Store):
     def create(self, path: str) -> ObjectWriter:
         target = self.file_of(path)
         with self._waiting(path, "to be begun"):
-            target.parent.mkdir(parents=True, exist_ok=True)
+            make_directories(self.root, path)
+            check_regular(target)
             return _LocalWriter(self, path, target)
 
     def delete(self, path: str) -> None:
@@ -285,7 +284,7 @@ class _LocalWriter(ObjectWriter):
 
 
 def _is_temporary(path: str) -> bool:
-    return path.rpartition("/")[2].startswith(_TEMPORARY)
+    return path.rpartition("/")[2].startswith(TEMPORARY)
 
 
 def entries_of(folder: str | os.PathLike[str]) -> Iterator[os.DirEntry[str]]:
@@ -305,8 +304,7 @@ def entries_of(folder: str | os.PathLike[str]) -> Iterator[os.DirEntry[str]]:
 def _create_locked(target: Path) -> tuple[Path, FileIO]:
     """A new temporary file beside ``target``, locked for as long as it is open, so that `sweep` spares it."""
     while True:
-        path = target.with_name(f"{_TEMPORARY}{secrets.token_hex(8)}")
-        file = open(path, "xb", buffering=0)  # noqa: SIM115 - the writer closes it
+        path, file = create_temporary(target)
         with suppress(OSError):  # where there are no locks, `sweep` spares everything
             try_lock(file.fileno())
         if path.exists():
