@@ -168,6 +168,7 @@ _READ, DECODING, _TRANSFORM = _NUMBER_OF["read"], _NUMBER_OF["decode"], _NUMBER_
 _MAGIC = int.from_bytes(b"shrdstrm", "little")
 _VERSION = 1
 _IS, _LAYOUT, _WORKERS, _SAMPLES, _LOADER, _RANK, _WORLD, TRACED_SINCE, _ABOUT, _HEAD = range(10)
+HEAD_BYTES = 8 * _HEAD
 _MOST_ABOUT = 1 << 16  # bytes
 
 # Words of a worker: its process; stage; slot of the sample in the step; shard + 1, where it is one; since when; samples
@@ -265,7 +266,7 @@ class RunStatus(NamedTuple):
         rank: Its rank.
         world_size: Of how many.
         workers: Number of workers; those that have not begun are not in ``states``.
-        about: As given to `WorkerStatuses`.
+        about: As given to `WorkerStatuses`, if that wrote it.
         states: What each worker is at.
     """
 
@@ -276,19 +277,36 @@ class RunStatus(NamedTuple):
     about: Any
     states: list[WorkerState]
 
-    @classmethod
-    def of(cls, data: bytes) -> RunStatus | None:
-        """What memory of a process holds; ``None``: it is none of `WorkerStatuses`.
+    @staticmethod
+    def length(head: bytes) -> int | None:
+        """How many bytes memory has that begins with these; ``None``: it is none of `WorkerStatuses`.
+
+        Args:
+            head: The first `HEAD_BYTES` bytes, which any process may have written.
 
         Raises:
             UsageError: Another version of shardstream wrote it.
+            ValueError: No version writes such numbers.
         """
-        words = np.frombuffer(data, np.int64, len(data) // 8)
+        words: list[int] = np.frombuffer(head, np.int64, len(head) // 8).tolist()
         if len(words) < _HEAD or words[_IS] != _MAGIC:
             return None
         if words[_LAYOUT] != _VERSION:
             what = f"the run writes its state in layout {words[_LAYOUT]}, known here is {_VERSION}"
             raise UsageError(what, hint="look with the version of shardstream that the run uses")
+        workers, samples, about = words[_WORKERS], words[_SAMPLES], words[_ABOUT]
+        if workers < 1 or not 1 <= samples <= _MOST_SAMPLES or not 0 <= about <= _MOST_ABOUT:
+            raise ValueError(f"{workers} workers, {samples} samples of a step, {about} bytes of text")
+        return 8 * (_HEAD + -(-about // 8) + _size(samples) * workers)
+
+    @classmethod
+    def of(cls, data: bytes) -> RunStatus:
+        """What memory holds that has its `length`.
+
+        Raises:
+            ValueError, RecursionError: No version writes this.
+        """
+        words = np.frombuffer(data, np.int64)
         numbers = words[:_HEAD].tolist()
         about = json.loads(words[_HEAD:].tobytes()[: numbers[_ABOUT]])
         return cls(numbers[_LOADER], numbers[_RANK], numbers[_WORLD], numbers[_WORKERS], about, _states(words))
@@ -319,7 +337,7 @@ def _state(worker: int, shared: NDArray[np.int64], now: int) -> WorkerState:
     url, shards, rows, keys = np.split(words[_NUMBERS:], np.cumsum([_URL_WORDS, samples, samples]))
     slot = numbers[SLOT]
     shard, row, key = numbers[_SHARD] - 1, -1, ""
-    if 0 <= slot < numbers[_LISTED]:
+    if 0 <= slot < min(numbers[_LISTED], samples):
         names = keys.tobytes()[: numbers[_KEYS]].split(b"\0")
         shard, row, key = (
             int(shards[slot]),
@@ -334,13 +352,20 @@ def _state(worker: int, shared: NDArray[np.int64], now: int) -> WorkerState:
         shard,
         row,
         key,
-        _STAGES[numbers[STAGE]],
+        _stage(numbers[STAGE]),
         (now - numbers[_SINCE]) / 1e9 if numbers[_SINCE] else 0.0,
         url.tobytes()[: numbers[_URL]].decode(errors="replace"),
         numbers[_ATTEMPTS],
         (now - numbers[_ASKED]) / 1e9 if numbers[_ASKED] else 0.0,
         numbers[_REQUESTS],
     )
+
+
+def _stage(number: int) -> WorkerStage:
+    if not 0 <= number < len(_STAGES):
+        raise ValueError(f"stage {number}")
+    stage: WorkerStage = _STAGES[number]
+    return stage
 
 
 class WorkerStatus:

@@ -6,14 +6,14 @@ import glob
 import json
 import os
 import platform
+import stat
 import time
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass
-from pathlib import Path
 from statistics import median
 from typing import Any
 
-from shardstream.errors import UsageError
+from shardstream.errors import StorageError, UsageError
 from shardstream.text import in_one_line, text_table
 
 _VERSION = 1
@@ -21,6 +21,10 @@ _MUCH = 0.05
 """A rank that waits for this much more of its time than the median one is what the others wait for."""
 
 _SILENT_S = 60.0
+_MOST = 1e18
+_MOST_RANKS = 1 << 20
+_MOST_BYTES = 1 << 20
+_NEEDED = {"rank", "batches_total", "samples_total"} | {f"{name}seconds_total" for name in ("", "start_", "wait_")}
 _STAGES = ("read", "decode", "transform", "assemble")
 
 
@@ -68,25 +72,40 @@ class RankStats:
         return {"shardstream_stats": _VERSION} | asdict(self)
 
     @classmethod
+    def from_bytes(cls, data: bytes) -> RankStats:
+        """What is in a file that `Loader` has written; UsageError: it is something else."""
+        try:
+            value = json.loads(data)
+        except (ValueError, RecursionError):
+            hint = "give files that Loader(stats_file=) has written"
+            raise UsageError("this is not a file of numbers", hint=hint) from None
+        return cls.from_json(value)
+
+    @classmethod
     def from_json(cls, value: Any) -> RankStats:
         """What `to_json` gave.
 
         Raises:
             UsageError: It is something else.
         """
+        wrong = UsageError("these are not numbers of a rank", hint="give files that Loader(stats_file=) has written")
         try:
-            if value["shardstream_stats"] != _VERSION:
+            version = value["shardstream_stats"]
+            if version != _VERSION:
                 raise UsageError(
-                    f"numbers of version {value['shardstream_stats']!r} cannot be read",
+                    f"numbers of version {version!r:.20} cannot be read",
                     hint=f"this version of shardstream reads version {_VERSION}",
                 )
-            found = cls(str(value["host"]), float(value["time"]), str(value["bottleneck"]), dict(value["values"]))
-            if found.rank >= 0 and found.wait_share >= 0 and found.samples_per_second >= 0:
-                return found
-        except (KeyError, TypeError, AttributeError, ValueError) as error:
-            if isinstance(error, UsageError):
-                raise
-        raise UsageError("these are not numbers of a rank", hint="give files that Loader(stats_file=) has written")
+            host, bottleneck = value["host"], value["bottleneck"]
+            values = {"time": value["time"], **value["values"]}
+        except (KeyError, TypeError):
+            raise wrong from None
+        numbers = (type(one) in (int, float) and abs(one) < _MOST for one in values.values())  # neither NaN
+        if type(host) is not str or type(bottleneck) is not str or not all(numbers) or not values.keys() >= _NEEDED:
+            raise wrong
+        if not 0 <= values["rank"] < values.get("world_size", _MOST_RANKS) <= _MOST_RANKS:
+            raise wrong
+        return cls(host, values.pop("time"), bottleneck, values)
 
 
 def ranks_in(files: str | os.PathLike[str]) -> list[RankStats]:
@@ -100,16 +119,26 @@ def ranks_in(files: str | os.PathLike[str]) -> list[RankStats]:
     rows = []
     for path in found:
         try:
-            rows.append(RankStats.from_json(json.loads(Path(path).read_text(encoding="utf-8"))))
+            rows.append(RankStats.from_bytes(_read(path)))
         except FileNotFoundError:
             hint = "a rank writes its Loader(stats_file=) every stats_every seconds"
             raise UsageError("there is no such file of numbers", url=path, hint=hint) from None
         except UsageError as error:
             raise error.at(url=path) from None
-        except ValueError:
-            hint = "give files that Loader(stats_file=) has written"
-            raise UsageError("this is not a file of numbers", url=path, hint=hint) from None
+        except OSError as error:
+            raise StorageError.of(error, url=path) from error
     return rows
+
+
+def _read(path: str) -> bytes:
+    """A file that another account may have written, or a FIFO in its place."""
+    descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY)
+    with open(descriptor, "rb") as file:
+        data = file.read(_MOST_BYTES + 1) if stat.S_ISREG(os.fstat(descriptor).st_mode) else b""
+    if len(data) > _MOST_BYTES:
+        hint = "give files that Loader(stats_file=) has written"
+        raise UsageError(f"a file of numbers has at most {_MOST_BYTES} bytes", hint=hint)
+    return data
 
 
 @dataclass(frozen=True, slots=True)

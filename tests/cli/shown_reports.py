@@ -110,7 +110,7 @@ def show_top() -> None:
         WorkerSeen(0, 4121, "decode", 0.004, URL, "shard-000003.tar", 812, key, "", 0, 0.0, 0),
         WorkerSeen(1, 4122, "read", 31.0, URL, "shard-000017.tar", None, "", wanted, 4, 30.5, 3),
     )
-    print(top._text([RunSeen(4120, 1, 8, 2, (URL,), workers)], 80))
+    print(top.top_text([RunSeen(4120, 1, 8, 2, (URL,), workers)], 80))
 
 
 SHOWN: dict[str, Callable[[], None]] = {

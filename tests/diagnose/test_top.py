@@ -8,9 +8,11 @@ import os
 import signal
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
+from io import FileIO
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import numpy as np
 import pytest
@@ -18,6 +20,8 @@ from typer.testing import CliRunner
 
 import shardstream as ss
 from shardstream.cli.app import app
+from shardstream.cli.verbs.top import top_text
+from shardstream.dataset import shared
 from shardstream.dataset.shared import SharedWords, WorkerStatuses
 from shardstream.diagnose import RunSeen, top
 from shardstream.errors import UsageError
@@ -151,6 +155,86 @@ def test_memory_that_is_not_of_this_version(target: Callable[..., None], what: s
         assert ready.wait(30)
         with pytest.raises(UsageError, match=what):
             top(process)
+
+
+def memory(about: Any, **words: int) -> bytes:
+    """What a run of one worker writes, with other numbers in some words."""
+    numbers = WorkerStatuses(1, 2, about)._shared.words.copy()
+    worker = len(numbers) - shared._size(2)
+    numbers[worker + shared._PROCESS], numbers[worker + shared.STAGE], numbers[worker + shared._SHARD] = 7, 1, 1
+    for name, number in words.items():
+        numbers[getattr(shared, name) + (worker if name in OF_A_WORKER else 0)] = number
+    return bytes(numbers)
+
+
+OF_A_WORKER = {"STAGE", "SLOT", "_LISTED", "_KEYS", "_URL", "_SINCE", "_SHARD"}
+PLACES = [[("s3://b", 10, [("shard-{:06d}.tar", 10)])]]
+FORGED: dict[str, bytes] = {
+    "a width": memory([[("s3://b", 10, [("{:2000000000}", 10)])]]),
+    "an attribute": memory([[("s3://b", 10, [("{0.__class__.__mro__}", 10)])]]),
+    "a name": memory([[("s3://b", 10, [("{name}", 10)])]]),
+    "a path out": memory([[("s3://b", 10, [("../{:d}", 10)])]]),
+    "no URL": memory([[(3, 10, [])]]),
+    "no count": memory([[("s3://b", "10", [])]]),
+    "no list": memory({"a": 1}),
+    "other values": memory([5, "x"]),
+    "deep lists": memory("x" * 60_000).replace(b"x" * 60_000, b"[" * 60_000),
+    "no JSON": memory("xxxx").replace(b"xxxx", b'"\xff\xfe{'),
+    "a stage": memory(PLACES, STAGE=99),
+    "a negative stage": memory(PLACES, STAGE=-1),
+    "workers": memory(PLACES, _WORKERS=1 << 40),
+    "no workers": memory(PLACES, _WORKERS=-1),
+    "samples": memory(PLACES, _SAMPLES=1 << 62),
+    "negative sizes": memory(PLACES, _SAMPLES=-5, _ABOUT=-1),
+    "long text": memory(PLACES, _ABOUT=1 << 40),
+}
+ODD = {  # numbers that no run writes, and that say nothing
+    "a slot": memory(PLACES, _LISTED=1 << 60, SLOT=1 << 50, _KEYS=-1),
+    "a URL": memory(PLACES, _URL=-3, _SINCE=-(1 << 62)),
+    "a shard": memory(PLACES, _SHARD=1 << 60),
+    "another shard": memory(PLACES, _SHARD=11),
+}
+
+
+@pytest.mark.parametrize("what", FORGED)
+def test_forged_memory_is_an_error_of_ours(what: str) -> None:
+    with pytest.raises(UsageError, match=r"is not what a run writes: .*[^\n]"):
+        shown(FORGED[what])
+
+
+@pytest.mark.parametrize("what", ODD)
+def test_odd_numbers_are_shown(what: str) -> None:
+    text, (run,) = shown(ODD[what])
+    assert run.workers[0].process == 7
+    assert "read" in text
+
+
+def test_memory_longer_than_it_says_is_not_read() -> None:
+    with pytest.raises(UsageError, match=r"214748364800 bytes where [0-9]+ belong"):
+        shown(memory(PLACES), size=200 << 30)
+
+
+def test_a_forgery_hides_no_run() -> None:
+    _, runs = shown(memory(PLACES), FORGED["a width"])
+    assert [run.urls for run in runs] == [("s3://b",)]
+
+
+def shown(*pieces: bytes, size: int = 0) -> tuple[str, list[RunSeen]]:
+    """What `top` finds in these pieces of memory of a process that has no others, and how that is drawn."""
+    with ExitStack() as stack:
+        files = [stack.enter_context(FileIO(os.memfd_create("shardstream"), "r+")) for _ in pieces]
+        for file, piece in zip(files, pieces, strict=True):
+            file.write(piece)
+            file.truncate(size or len(piece))
+        only = patch("shardstream.diagnose.top._memory_of", lambda process: map(reopened, files))
+        stack.enter_context(only)
+        runs = top(os.getpid())
+    return top_text(runs, 80), runs
+
+
+def reopened(file: FileIO) -> FileIO:
+    file.seek(0)
+    return file
 
 
 def test_processes_that_cannot_be_looked_at() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import os
 import threading
 from pathlib import Path
 from typing import Any
@@ -84,6 +85,24 @@ def test_a_file_that_cannot_be_written_is_told_of_once(
     assert [record.getMessage() for record in caplog.records] == [
         f"the stats_file {tmp_path}/no/stats.json cannot be written: No such file or directory"
     ]
+
+
+def test_a_file_that_others_wrote_is_a_table_or_an_error_of_ours(tmp_path: Path) -> None:
+    file = tmp_path / "stats-0.json"
+    whole = LoaderStats(batches=1, samples=2, seconds=3.0).of_rank().to_json()
+    odd: list[Any] = [float("nan"), float("inf"), 10**400, -(10**400), True, "1", None, [1]]
+    wrong = [whole | {"values": whole["values"] | {"samples_total": one}} for one in odd]
+    wrong += [whole | {"values": whole["values"] | {"world_size": one}} for one in (1 << 60, 0, "2")]
+    wrong += [whole | {"time": "now"}, whole | {"host": 3}, whole | {"values": [1]}, {**whole, "values": {}}, [whole]]
+    texts = [json.dumps(one).encode() for one in wrong]
+    for text in (*texts, b"[" * 60_000, b"1" * 5_000, b"\xff", b"", b" " * (2 << 20)):
+        file.write_bytes(text)
+        with pytest.raises(UsageError, match="numbers"):
+            LoaderStats().merged(file)
+    file.unlink()
+    os.mkfifo(file)
+    with pytest.raises(UsageError, match="this is not a file of numbers"):
+        LoaderStats().merged(file)
 
 
 def test_arguments_that_cannot_be(folder: Path) -> None:

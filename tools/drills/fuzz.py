@@ -11,7 +11,7 @@ import shutil
 import zlib
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any, cast
@@ -22,6 +22,9 @@ from drills.damage import samples, state_case_of, write
 from drills.guided import available, guided
 from drills.processes.apart import tried
 from shardstream.braces import without_braces
+from shardstream.cli.verbs.top import top_text
+from shardstream.dataset.shared import HEAD_BYTES, SLOT, RunStatus, WorkerStatuses
+from shardstream.diagnose.top import run_of
 from shardstream.errors import ShardStreamError
 from shardstream.images import backends
 from shardstream.images.geometry import Box
@@ -29,12 +32,15 @@ from shardstream.images.header import probe
 from shardstream.images.jpeg.cutting import is_addressable, read
 from shardstream.images.jpeg.transcode import make_addressable, restore
 from shardstream.images.structure import check_structure
+from shardstream.load.rank_stats import RankStats, RankTable
+from shardstream.load.stats import LoaderStats
 from shardstream.pack.sources.base import Source
 from shardstream.pack.sources.opening import open_source
 from shardstream.shards.fields import FieldType, from_bytes
 from shardstream.shards.writing import encode_value
 from shardstream.sizes import parse_size
 from shardstream.storage.base.address import parse
+from shardstream.storage.base.awaited import AwaitedRequest
 from shardstream.testing import MemoryStore
 from tests.dataset.foreign.mutating import damaged
 from tests.images.jpeg_processes import Case, every_process, installed, lies, problems
@@ -164,6 +170,40 @@ def text(data: bytes) -> None:
             take(words)
 
 
+def run(data: bytes) -> None:
+    """What another process says of its run, as ``top`` draws it."""
+    try:
+        if RunStatus.length(data[:HEAD_BYTES]) != len(data):
+            return
+        seen = run_of(data)
+    except (ValueError, RecursionError):  # which `top` expects
+        return
+    top_text([seen], 80).encode()
+    json.dumps(asdict(seen))
+
+
+def ranks(data: bytes) -> None:
+    """The file of a rank, in a table with another one."""
+    table = LoaderStats(batches=1, samples=8, seconds=1.0, rank=1, world_size=2).merged([])
+    str(RankTable.of([*table.ranks, RankStats.from_bytes(data)])).encode()
+
+
+def memory_of_a_run() -> bytes:
+    """Of two workers, one of which decodes."""
+    statuses = WorkerStatuses(2, 3, [[("s3://bucket/set", 12, [("shard-{:06d}.tar", 12)])]])
+    worker = statuses.of(1)
+    worker.lists(np.array([2, 3, 3]), [5, 0, 1], ["a", "é", "k000013"])
+    worker.words[SLOT] = 1
+    worker.awaits(AwaitedRequest("s3://bucket/set/shard-000002.tar"), 3)
+    return bytes(statuses._shared.words)
+
+
+def statistics() -> bytes:
+    """As ``stats_file=`` has it."""
+    stats = LoaderStats(batches=10, samples=80, seconds=2.0, world_size=2, sources={"a": 3})
+    return json.dumps(stats.of_rank().to_json()).encode()
+
+
 def pictures() -> dict[str, bytes]:
     """One of each format, and of JPEG several kinds."""
     from PIL import Image
@@ -230,6 +270,10 @@ def targets(folder: Path) -> list[Target]:
         name = "value.json" if kind == "json" else "value.bin"
         found.append(Target(f"value-{kind}", {name: whole}, partial(value, kind)))
     found.append(Target("text", {f"{i}.txt": one for i, one in enumerate(WORDS)}, text))
+    found += [
+        Target("top", {"memory.bin": memory_of_a_run()}, run),
+        Target("stats", {"stats.json": statistics()}, ranks),
+    ]
     state, take = state_case_of(folder / "set")
     found.append(Target("state", {"state.json": json.dumps(state).encode()}, take))
     return found

@@ -41,12 +41,12 @@ def top(
         return
     out = stdout()
     if once or not out.is_terminal:
-        out.print(_text(runs, 0))
+        out.print(top_text(runs, 0))
         out.print("next: print(loader.stats.report()) in the run says what its steps wait for")
         return
     with Live(console=out, auto_refresh=False) as live:
         while True:
-            live.update(Text(_text(runs, out.width), no_wrap=True, overflow="crop"), refresh=True)
+            live.update(Text(top_text(runs, out.width), no_wrap=True, overflow="crop"), refresh=True)
             time.sleep(_EVERY_S)
             try:
                 runs = diagnose.top(process)
@@ -55,7 +55,8 @@ def top(
                 return
 
 
-def _text(runs: Sequence[diagnose.RunSeen], width: int) -> str:
+def top_text(runs: Sequence[diagnose.RunSeen], width: int) -> str:
+    """Runs as they are printed; with a width of 0 no line is cut."""
     if not runs:
         return "no worker has begun yet"
     return "\n\n".join(_run(run, width) for run in runs)
