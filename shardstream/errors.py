@@ -28,10 +28,10 @@ Grouped by what the caller would do about it::
     ├── WorkerError           a worker process died: look at memory, and at the sample named (also a RuntimeError)
     └── TooManySkipsError     on_error="skip" reached its limit
 
-Every error says what happened, where, and what to do. The place is also kept in ``error.place`` as a dict
-with any of ``url``, ``shard``, ``sample``, ``key``, ``field``, ``offset`` and ``line``, as they are; in the text no
-terminal finds anything to obey, whoever wrote these names. Errors survive pickling, and re-raising from a single
-message string, which is how a DataLoader brings them from a worker to the parent.
+Every error says what happened, where, and what to do. The place is also kept in ``error.place`` as a dict with any of
+``url``, without credentials, ``shard``, ``sample``, ``key``, ``field``, ``offset`` and ``line``, as they are. The text
+has no credentials of URLs, and nothing that a terminal obeys, whoever wrote these names. Errors survive pickling, and
+re-raising from a single message string, which is how a DataLoader brings them from a worker to the parent.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ from collections.abc import Iterable
 from typing import Any, ClassVar, TypeAlias
 
 from shardstream.system_errors import HINTS
-from shardstream.text import in_one_line, printable
+from shardstream.text import in_one_line, printable, without_credentials
 
 __all__ = [
     "AccessError",
@@ -100,9 +100,11 @@ class ShardStreamError(Exception):
     code: ClassVar[str] = "error"
 
     def __init__(self, what: str, *, hint: str | None = None, **place: str | int | None) -> None:
-        self.what = printable(what)
-        self.hint = None if hint is None else printable(hint)
+        self.what = printable(without_credentials(what))
+        self.hint = None if hint is None else printable(without_credentials(hint))
         self.place: Place = {name: place[name] for name in _ORDER if place.get(name) is not None}  # type: ignore[misc]
+        if "url" in self.place:
+            self.place["url"] = without_credentials(str(self.place["url"]))
         if unknown := set(place) - set(_ORDER):
             raise TypeError(f"unknown parts of a place: {sorted(unknown)}")
         super().__init__(self.what)
@@ -110,7 +112,8 @@ class ShardStreamError(Exception):
     def __str__(self) -> str:
         text = self.what
         if self.place:
-            text += " [" + ", ".join(f"{name} {in_one_line(value)}" for name, value in self.place.items()) + "]"
+            place = ((name, without_credentials(str(value))) for name, value in self.place.items())
+            text += " [" + ", ".join(f"{name} {in_one_line(value)}" for name, value in place) + "]"
         if self.hint:
             text += f"\n  hint: {self.hint}"
         return text

@@ -19,6 +19,10 @@ _UNSAFE = re.compile(
     "[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]"  # the same in JSON, too
 )
 _BYTE = re.compile("[\udc80-\udcff]")  # a byte of a file name that is not UTF-8, as Python decodes it
+# Before the first slash; a user without a password is a secret for web servers alone, a container's name for Azure.
+_PASSWORD = re.compile(r"""(\bhttps?://)[^\s/?#'"]*@|(?<=://)[^\s/?#'"]*:[^\s/?#'"]*@""", re.IGNORECASE)
+# Wherever it begins in a text that holds a URL: paths of URLs may have spaces and quotes. Prose has a space behind "?".
+_QUERY = re.compile(r"""\?[^\s'"<>]*[^\s'"<>,.;:)\]]""")
 _WORD = re.compile(rf"\S{{{_LONGEST + 1},}}")
 
 
@@ -42,6 +46,26 @@ def in_one_line(value: object) -> str:
     'k\\nerror: none'
     """
     return _shortened(printable(str(value)).replace("\n", "\\n").replace("\t", "\\t"))
+
+
+def without_credentials(text: str) -> str:
+    r"""Text whose URLs have lost what may let somebody in: a user with a password, and the query, which may sign them.
+
+    >>> without_credentials("'https://user:password@host/a.jpg?sv=1&sig=abc': no such file")
+    "'https://host/a.jpg': no such file"
+    >>> without_credentials("abfss://container@account.dfs.core.windows.net/a"), without_credentials("what is a?b")
+    ('abfss://container@account.dfs.core.windows.net/a', 'what is a?b')
+    """
+    return _QUERY.sub("", without_password(text)) if "://" in text else text
+
+
+def without_password(text: str) -> str:
+    """The same without users alone.
+
+    >>> without_password("ftp://user:password@host/what?.jpg")
+    'ftp://host/what?.jpg'
+    """
+    return _PASSWORD.sub(r"\1", text) if "://" in text else text
 
 
 def valid_unicode(name: str) -> str:

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from types import MappingProxyType
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, NamedTuple, Self, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,7 +18,7 @@ from shardstream.pack.sources.duplicates import KeyNumbers
 from shardstream.pack.sources.paths import Origin, extension_of
 from shardstream.shards.bins import Bins
 from shardstream.shards.fields import FieldType, check_field_name
-from shardstream.text import valid_unicode
+from shardstream.text import valid_unicode, without_credentials
 
 LABEL = "cls"
 _SAME_FIELD = {"jpeg": "jpg"}
@@ -56,8 +56,18 @@ class Item(NamedTuple):
     size: int | None = None
 
 
-class Reject(NamedTuple):
+class _RejectParts(NamedTuple):
+    line: int
+    path: str
+    reason: str
+    samples: int | None = 1
+    kind: FaultKind = "invalid"
+
+
+class Reject(_RejectParts):
     """A sample that could not be read, or the rest of a file; one line of ``rejects.jsonl``.
+
+    Lists of signed URLs are common, and rejects are published with the dataset: they are made without credentials.
 
     Attributes:
         line: As of `Item`.
@@ -67,11 +77,12 @@ class Reject(NamedTuple):
         kind: What is at fault.
     """
 
-    line: int
-    path: str
-    reason: str
-    samples: int | None = 1
-    kind: FaultKind = "invalid"
+    __slots__ = ()
+
+    def __new__(
+        cls, line: int, path: str, reason: str, samples: int | None = 1, kind: FaultKind = "invalid"
+    ) -> Self:
+        return super().__new__(cls, line, without_credentials(path), without_credentials(reason), samples, kind)
 
     @property
     def is_rest(self) -> bool:
@@ -215,7 +226,8 @@ def field_of_extension(extension: str) -> FieldOfExtension:
     try:
         check_field_name(field)
     except FieldError:
-        return FieldOfExtension(None, f"its extension {valid_unicode(extension)!r} cannot be the name of a field")
+        name, mark, _ = valid_unicode(extension).partition("?")  # behind it, a query may sign the URL
+        return FieldOfExtension(None, f"its extension {name + mark!r} cannot be the name of a field")
     if field == LABEL:
         return FieldOfExtension(None, f"its extension is {LABEL!r}, the name of the field that holds the label")
     return FieldOfExtension(field)

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from shardstream.errors import UsageError
 from shardstream.storage.base.address import parse
+from shardstream.text import without_password
 
 _SCHEME = re.compile(r"([a-zA-Z][a-zA-Z0-9+.-]*)://")
 
@@ -31,11 +32,11 @@ def extension_of(path: str) -> str:
 
 
 def without_scheme(url: str) -> str:
-    """Host (or bucket) and path of a URL; a path stays as it is."""
+    """Host (or bucket) and path of a URL, without its user: keys are made of them. A path stays as it is."""
     scheme = scheme_of(url)
     if scheme is None:
         return url
-    rest = url[len(scheme) + 3 :]
+    rest = without_password(url)[len(scheme) + 3 :]
     # In object stores a question mark is a letter like others.
     return re.split("[?#]", rest, maxsplit=1)[0] if scheme in ("http", "https") else rest
 

@@ -157,8 +157,7 @@ class Block:
         for i, letter in enumerate(prefix):
             same &= self.bytes[np.minimum(starts + i, len(self.bytes) - 1)] == letter
         self.odd |= ~same
-        if scheme in ("http", "https"):
-            self._mark(self._positions(*b"?#"))
+        self._mark(self._positions(*(b"?#@" if scheme in ("http", "https") else b"@")))  # a query, a user
         return np.where(same, starts + len(prefix), starts)
 
     def stems(self, span: Span, *, whole: bool) -> Span:

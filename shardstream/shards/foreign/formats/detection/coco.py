@@ -28,7 +28,7 @@ from shardstream.shards.foreign.rows import Loss, Remark, ScannedRows, pieces, u
 from shardstream.shards.index import Column
 from shardstream.storage import Store
 from shardstream.storage.base.store import ObjectMeta
-from shardstream.text import in_one_line, valid_unicode
+from shardstream.text import in_one_line, valid_unicode, without_credentials
 
 _HEAD = 64 << 10
 _FAR = 16 << 20  # bytes in which the first picture is looked for, before the folder is told by names alone
@@ -221,7 +221,7 @@ class _File:
         self._ids.append(integer(self._data, one, "id"))
         path = below(self._root, self._folder, name)
         if path is None:
-            shown = in_one_line(valid_unicode(name[:80]))
+            shown = in_one_line(valid_unicode(without_credentials(name)[:80]))
             raise self._data.unsupported(
                 f"file_name {shown!r} does not lie below {self._root}",
                 one.offset,

@@ -32,7 +32,7 @@ from shardstream.shards.foreign.object_bytes import ObjectBytes
 from shardstream.shards.foreign.rows import PIECE, Loss, Remark, ScannedRows, numbered_keys, usable_key
 from shardstream.storage import Store
 from shardstream.storage.base.store import ObjectMeta
-from shardstream.text import in_one_line, valid_unicode
+from shardstream.text import in_one_line, valid_unicode, without_credentials
 
 SUFFIXES = ("tsv", "csv", "txt", "lst", "jsonl", "ndjson", "json")
 CLASSES_OF_MPDATASET = "cls.csv"
@@ -205,7 +205,10 @@ class _List:
         """The object that a cell names; `Broken`."""
         found = below(self.root, self.folder, text)
         if found is None:
-            raise Broken(f"{in_one_line(valid_unicode(text[:_SHOWN]))!r} does not lie below {self.root}", hint=_OUTSIDE)
+            raise Broken(
+                f"{in_one_line(valid_unicode(without_credentials(text)[:_SHOWN]))!r} does not lie below {self.root}",
+                hint=_OUTSIDE,
+            )
         return found
 
     def rows(self) -> Iterator[ScannedRows]:

@@ -18,7 +18,7 @@ from shardstream.faults import FaultKind
 from shardstream.shards.fields import FieldType
 from shardstream.shards.foreign.formats.files.quotes import COMMA, TAB
 from shardstream.shards.foreign.formats.jsonl.broken import Complaint, complaint_of
-from shardstream.text import valid_unicode
+from shardstream.text import valid_unicode, without_credentials
 
 CellKind: TypeAlias = Literal["tab", "tsv", "csv", "commas", "blank", "lst", "json", "packed"]
 """How the columns of a record are told apart: ``tab`` (also lines of one column), ``tsv`` (tabs, with quotes as csv
@@ -57,7 +57,7 @@ class Broken(Exception):
     def __init__(
         self, reason: str, *, hint: str | None = None, at: int | None = None, kind: FaultKind = "invalid"
     ) -> None:
-        super().__init__(reason)
+        super().__init__(without_credentials(reason))
         self.hint = hint
         self.at = at
         self.kind = kind
@@ -275,5 +275,6 @@ def kind_of(value: object) -> str:
 
 
 def shown(text: str) -> str:
-    """A text as messages quote it: not all of a long one."""
+    """A text as messages quote it: not all of a long one, and no credentials, of which a cut could leave a half."""
+    text = without_credentials(text)
     return repr(valid_unicode(text if len(text) <= 60 else f"{text[:57]}..."))
