@@ -189,6 +189,24 @@ def test_a_folder_of_several_is_none(tmp_path: Path) -> None:
         pack(tmp_path / "in", tmp_path / "out", workers=0)
 
 
+@pytest.mark.parametrize("version", [2, 3])
+def test_an_array_of_zarr_announces_what_its_chunks_can_hold(version: int, tmp_path: Path) -> None:
+    import zarr
+
+    from shardstream.shards.foreign.packages.zarr import answer
+
+    path = tmp_path / "a.zarr"
+    array = zarr.create_array(path, shape=(1 << 20, 16), chunks=(1 << 16, 8), dtype="i8", zarr_format=version)
+    request = {"do": "describe", "path": str(path), "fields": None, "chosen": False}
+    array[-1] = 7  # of 32 chunks two: all others are fill values
+    (told,) = answer(request, bool)
+    assert told["samples"] == 1 << 20
+    file = path / ("zarr.json" if version == 3 else ".zarray")
+    file.write_text(file.read_text().replace(str(1 << 20), str(10**13)))
+    with pytest.raises(FormatError, match=r"it announces 10000000000000 samples of 128 bytes, and its chunks hold at"):
+        pack(path, tmp_path / "out", workers=0)
+
+
 def test_objects_of_zarr_are_not_opened(tmp_path: Path) -> None:
     meta = {"zarr_format": 2, "shape": [2], "chunks": [2], "dtype": "|O", "order": "C", "fill_value": None}
     hostile = {

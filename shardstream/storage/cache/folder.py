@@ -259,10 +259,18 @@ class Folder:
 
     # ------------------------------------------------------------------------------------------------- whole files
 
-    def read(self, name: str) -> tuple[bytes, os.stat_result]:
-        """All of a file, and what it is. Raises as `open`."""
+    def read(self, name: str, most: int) -> tuple[bytes, os.stat_result]:
+        """All of a file of at most ``most`` bytes, and its status: whoever shares a cache can make a file of any size.
+
+        Raises:
+            OSError: As `open`; EFBIG: the file is longer.
+        """
         with open(self.open(name, os.O_RDONLY), "rb") as file:
-            return file.read(), os.fstat(file.fileno())
+            info = os.fstat(file.fileno())
+            data = b"" if info.st_size > most else file.read(most + 1)  # it may grow while it is read
+            if max(info.st_size, len(data)) > most:
+                raise OSError(errno.EFBIG, os.strerror(errno.EFBIG), self.place(name))
+            return data, info
 
     def write(self, name: str, data: bytes) -> None:
         """Replace a file as a whole.

@@ -7,7 +7,6 @@ import os
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
@@ -19,6 +18,8 @@ from shardstream.storage.cache.locks import is_locked, lock_file
 from shardstream.storage.cache.manifests import forget_manifest
 from shardstream.storage.cache.spec import Cache
 from shardstream.storage.cache.tier import ABOUT, LEASE, Tier, last_used, tiers_of
+
+_MOST_ABOUT = 1 << 20  # bytes
 
 
 @dataclass(frozen=True, slots=True)
@@ -274,12 +275,13 @@ def _files(folder: Folder) -> Iterator[tuple[str, os.stat_result]]:
     return (one for one in folder.files() if one[0].endswith(SUFFIX))
 
 
-def _about(folder: Folder) -> dict[str, Any]:
+def _about(folder: Folder) -> dict[str, str]:
     try:
-        about = json.loads(folder.read(ABOUT)[0])
-    except (OSError, ValueError):
+        about = json.loads(folder.read(ABOUT, _MOST_ABOUT)[0])
+    except (OSError, ValueError, RecursionError):
         return {}
-    return about if isinstance(about, dict) else {}
+    texts = isinstance(about, dict) and all(isinstance(value, str) for value in about.values())
+    return about if texts else {}
 
 
 def _in_use(folder: Folder) -> bool:

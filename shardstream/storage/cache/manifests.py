@@ -23,6 +23,8 @@ _logger = logging.getLogger(__name__)
 _HEAD = struct.Struct("<8sIQ")  # magic, bytes of the description, XXH3-64 of all that follows
 _MAGIC = b"SSMANIF\n"
 _SUFFIX = ".manifest"
+_MOST_BYTES = 256 << 20
+"""Of a file: the table of 13 million shards."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,6 +71,9 @@ def keep_manifest(
         return True
     text = json.dumps({"url": url, "etag": etag, "head": len(head)}).encode()
     body = text + head + table
+    if _HEAD.size + len(body) > _MOST_BYTES:
+        _logger.warning("the manifest of %s is too long to be kept for starts without the store", url)
+        return False
     tier = _tier(cache)
     try:
         tier.prepare()
@@ -115,7 +120,7 @@ def _name(url: str, version: int | None = None) -> str:
 
 def _read(folder: Folder, name: str) -> KeptManifest | None:
     try:
-        data, info = folder.read(name)
+        data, info = folder.read(name, _MOST_BYTES)
     except OSError:
         return None
     if len(data) < _HEAD.size:

@@ -172,6 +172,28 @@ def test_whatever_lies_under_a_name_that_a_cache_uses(world, data, tmp_path, pla
             assert at.name in warnings[0], at
 
 
+def test_a_file_of_any_size_takes_no_memory(world, data) -> None:
+    """Whoever shares a cache can make its files longer than the memory, without a disk that holds them."""
+    cache = Cache(world.cache)
+    names = [name for name in names_in(world, cache) if (world.cache / name).is_file()]
+    shutil.copytree(world.cache, world.folder / "full")
+    assert {Path(name).suffix for name in names} >= {".blocks", ".manifest", ".json"}
+    for name in names:
+        os.truncate(world.cache / name, 1 << 40)
+        use(world, cache)
+        shutil.rmtree(world.cache)
+        shutil.copytree(world.folder / "full", world.cache)
+
+
+@pytest.mark.parametrize("text", ["[" * 200_000, '{"url": 3, "fingerprint": []}', "[]", ""])
+def test_descriptions_that_are_none(world, data, text) -> None:
+    cache = Cache(world.cache)
+    names_in(world, cache)
+    for name in world.cache.rglob("*.json"):
+        name.write_text(text)
+    use(world, cache)
+
+
 @needs_root
 def test_a_folder_of_somebody_else_is_no_cache(world, data, caplog) -> None:
     world.cache.mkdir()

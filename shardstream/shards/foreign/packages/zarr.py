@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import math
 import os
@@ -20,6 +21,7 @@ from shardstream.text import in_one_line
 _STREAM = 64 << 20  # bytes of samples that are read by one process, at least
 _LARGEST_CHUNK = 512 << 20  # bytes that are sent at once, so that a chunk is inflated once
 _LARGEST_META = 16 << 20
+_FILL = 16  # times what its chunks can hold may be announced: chunks of fill values alone aren't written
 _SHOWN = 6
 _CHOOSE = "choose those that belong together: --field NAME=NAME for each (fields=)"
 
@@ -42,6 +44,7 @@ def answer(request: Any, ask: Callable[[Any], Any]) -> Iterator[Any]:
             _refuse_planted_links(one)
     arrays = [_opened(one) for one in described]
     if request["do"] == "describe":
+        _check_held(arrays)
         yield _described(arrays)
     else:
         yield from _read(arrays, *request["part"])
@@ -140,6 +143,28 @@ def _holds_bytes(array: Any) -> bool:
         "bytes"
         in repr([*getattr(array, "filters", ()), getattr(array, "serializer", None), array.metadata.dtype]).lower()
     )
+
+
+def _check_held(arrays: Sequence[_Opened]) -> None:
+    """Refuse samples that the chunks there cannot hold: a few bytes of metadata may announce any number of them."""
+    samples = arrays[0].about.shape[0]
+    announced, held = samples * sum(map(_width, arrays)), 0
+    for size in itertools.chain.from_iterable(map(_chunk_sizes, arrays)):
+        if announced <= max(_STREAM, _FILL * held):
+            return
+        held += size
+    if announced > max(_STREAM, _FILL * held):
+        raise RefusedError(
+            f"it announces {samples} samples of {announced // samples} bytes, and its chunks hold at most {held} bytes",
+            hint="copy all of its chunks; chunks of fill values are written with write_empty_chunks=True",
+        )
+
+
+def _chunk_sizes(one: _Opened) -> Iterator[int]:
+    """What the files of each folder of an array hold, inflated."""
+    size = one.array.dtype.itemsize * math.prod(getattr(one.array, "shards", None) or one.array.chunks)
+    for _, _, files in os.walk(one.about.path):
+        yield size * sum(name != "zarr.json" and not name.startswith(".") for name in files)
 
 
 def _described(arrays: Sequence[_Opened]) -> dict[str, Any]:
