@@ -23,7 +23,7 @@ from shardstream.errors import AccessError, MissingExtraError, NotFoundError, St
 from shardstream.extras import require
 from shardstream.storage.base.location import Location
 from shardstream.storage.base.store import Head, ObjectMeta, version_number
-from shardstream.storage.clients.fsspec_options import file_system_of, protocol_of, same_host_session
+from shardstream.storage.clients.fsspec_options import file_system_of, protocol_of, same_host_session, session
 from shardstream.storage.clients.obstore_errors import Answer, Expired, OutOfRange, WrongRegion, from_answer, refusal
 from shardstream.storage.clients.web import check_listed, check_writable
 from shardstream.storage.transfer.client import Body, Client, Fault, Upload, check_version, replaced
@@ -97,8 +97,8 @@ class FsspecClient(Client):
         )
         # fsspec keeps instances by their arguments, so that data sets of one bucket share connections.
         self._arguments = arguments | {"use_listings_cache": False}
-        if self._address.kind == "http" and location.access.same_host:
-            self._arguments["get_client"] = same_host_session
+        if self._address.kind == "http":
+            self._arguments["get_client"] = same_host_session if location.access.same_host else session
         once = {}
         if self._protocol == "s3":
             once = {"config_kwargs": {"retries": {"total_max_attempts": 1}, **self._arguments["config_kwargs"]}}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 from shardstream.errors import AccessError, UsageError
@@ -139,18 +139,41 @@ def _http(address: Address, given: dict[str, Any]) -> dict[str, Any]:
     return {**given, "client_kwargs": client, "encoded": True}
 
 
+async def session(**arguments: Any) -> Any:
+    """A session of aiohttp whose headers another host does not get, whatever a web server redirects to.
+
+    aiohttp drops those that it knows to be credentials; a token may have any name.
+    """
+    names = [*(arguments.get("headers") or ())]
+
+    def leave(headers: Any, _target: Any) -> None:
+        for name in names:
+            headers.pop(name, None)  # the headers that the next request is made of
+
+    return _session(leave, arguments)
+
+
 async def same_host_session(**arguments: Any) -> Any:
     """A session of aiohttp that follows no redirect to another host."""
+
+    def refuse(_headers: Any, target: Any) -> None:
+        raise AccessError(
+            f"the web server redirects to another host, {target.host}", hint="allow_other_origins=True permits it"
+        )
+
+    return _session(refuse, arguments)
+
+
+def _session(elsewhere: Callable[[Any, Any], None], arguments: dict[str, Any]) -> Any:
+    """A session; ``elsewhere`` gets the headers and the target of redirects to another host."""
     from aiohttp import ClientSession, TraceConfig
     from yarl import URL
 
     async def look(_session: Any, _context: Any, redirect: Any) -> None:
-        headers = redirect.response.headers
-        target = redirect.url.join(URL(headers.get("Location") or headers.get("URI") or ""))
+        answered = redirect.response.headers
+        target = redirect.url.join(URL(answered.get("Location") or answered.get("URI") or ""))
         if target.origin() != redirect.url.origin():
-            raise AccessError(
-                f"the web server redirects to another host, {target.host}", hint="allow_other_origins=True permits it"
-            )
+            elsewhere(redirect.headers, target)
 
     trace = TraceConfig()
     trace.on_request_redirect.append(look)
