@@ -28,10 +28,9 @@ Grouped by what the caller would do about it::
     ├── WorkerError           a worker process died: look at memory, and at the sample named (also a RuntimeError)
     └── TooManySkipsError     on_error="skip" reached its limit
 
-Every error says what happened, where, and what to do. The place is also kept in ``error.place`` as a dict with any of
-``url``, without credentials, ``shard``, ``sample``, ``key``, ``field``, ``offset`` and ``line``, as they are. The text
-has no credentials of URLs, and nothing that a terminal obeys, whoever wrote these names. Errors survive pickling, and
-re-raising from a single message string, which is how a DataLoader brings them from a worker to the parent.
+Every error says what happened, where, and what to do. ``error.place`` is a dict with any of ``url`` (no credentials),
+``shard``, ``sample``, ``key``, ``field``, ``offset`` and ``line``. Its text has no credentials, and nothing that a
+terminal obeys. Errors survive pickling, and re-raising from their text, which is how a DataLoader brings them along.
 """
 
 from __future__ import annotations
@@ -41,7 +40,7 @@ from collections.abc import Iterable
 from typing import Any, ClassVar, TypeAlias
 
 from shardstream.system_errors import HINTS
-from shardstream.text import in_one_line, printable, without_credentials
+from shardstream.text import printable, safe_line, without_credentials
 
 __all__ = [
     "AccessError",
@@ -102,9 +101,8 @@ class ShardStreamError(Exception):
     def __init__(self, what: str, *, hint: str | None = None, **place: str | int | None) -> None:
         self.what = printable(without_credentials(what))
         self.hint = None if hint is None else printable(without_credentials(hint))
+        place["url"] = place.get("url") and without_credentials(str(place["url"]))
         self.place: Place = {name: place[name] for name in _ORDER if place.get(name) is not None}  # type: ignore[misc]
-        if "url" in self.place:
-            self.place["url"] = without_credentials(str(self.place["url"]))
         if unknown := set(place) - set(_ORDER):
             raise TypeError(f"unknown parts of a place: {sorted(unknown)}")
         super().__init__(self.what)
@@ -112,8 +110,7 @@ class ShardStreamError(Exception):
     def __str__(self) -> str:
         text = self.what
         if self.place:
-            place = ((name, without_credentials(str(value))) for name, value in self.place.items())
-            text += " [" + ", ".join(f"{name} {in_one_line(value)}" for name, value in place) + "]"
+            text += " [" + ", ".join(f"{name} {safe_line(value)}" for name, value in self.place.items()) + "]"
         if self.hint:
             text += f"\n  hint: {self.hint}"
         return text

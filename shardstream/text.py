@@ -59,6 +59,15 @@ def without_credentials(text: str) -> str:
     return _QUERY.sub("", without_password(text)) if "://" in text else text
 
 
+def safe_line(value: object) -> str:
+    """`in_one_line` of a value from elsewhere, `without_credentials`, of which a cut could leave a half.
+
+    >>> safe_line("https://user:password@host/a.jpg?sig=abc")
+    'https://host/a.jpg'
+    """
+    return in_one_line(without_credentials(str(value)))
+
+
 def without_password(text: str) -> str:
     """The same without users alone.
 

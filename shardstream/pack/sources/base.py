@@ -79,9 +79,7 @@ class Reject(_RejectParts):
 
     __slots__ = ()
 
-    def __new__(
-        cls, line: int, path: str, reason: str, samples: int | None = 1, kind: FaultKind = "invalid"
-    ) -> Self:
+    def __new__(cls, line: int, path: str, reason: str, samples: int | None = 1, kind: FaultKind = "invalid") -> Self:
         return super().__new__(cls, line, without_credentials(path), without_credentials(reason), samples, kind)
 
     @property
