@@ -9,6 +9,7 @@ from shardstream.errors import (
     DataError,
     FieldError,
     MissingExtraError,
+    NotFoundError,
     PlaceholderError,
     ShardStreamError,
     StorageError,
@@ -42,6 +43,8 @@ def fault_kind(error: BaseException) -> FaultKind:
     """
     if isinstance(error, FieldError) and isinstance(error.__cause__, DataError):
         error = error.__cause__
+    if isinstance(error, DataError) and isinstance(error.__cause__, NotFoundError):  # a file that a list names
+        return "missing"
     return next((kind for cls, kind in _KINDS if isinstance(error, cls)), "invalid")
 
 

@@ -350,7 +350,8 @@ class _Shard:
         for row, size in found[:1] if column.type.kind == "fixed" else found:  # all arrays of one size
             error = oversized(index, column.name, row, size, self._max_value)
             self._wrong.add((column.name, row))
-            yield Problem("value", self.name, error.what, row, str(error.place.get("key", "")), column.name)
+            key = str(error.place.get("key", ""))
+            yield Problem("value", self.name, error.what, row, key, column.name, kind=fault_kind(error))
 
     def _halves(self, index: ShardIndex, column: Column) -> Iterator[Problem]:
         """Rows of values that end in the middle of one."""

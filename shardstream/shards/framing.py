@@ -27,7 +27,7 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from shardstream.errors import DecodeError, Place, ShardStreamError
+from shardstream.errors import Place, ShardStreamError, UnsupportedError
 from shardstream.shards.fields import ArrayType, FieldType, TensorType, ValuesType
 from shardstream.shards.index import Column, ShardIndex
 from shardstream.storage import Buffers, Request, Store
@@ -179,18 +179,18 @@ def with_gaps(values: Iterable[memoryview], valid: NDArray[np.bool_] | None) -> 
     return [next(views) if has else None for has in valid.tolist()]
 
 
-def oversized(index: ShardIndex, field: str, row: int, size: int, max_value: int) -> DecodeError:
+def oversized(index: ShardIndex, field: str, row: int, size: int, max_value: int) -> UnsupportedError:
     """The error for a value of ``size`` bytes, which `too_large` found before anything of it was made."""
-    return DecodeError(
+    return UnsupportedError(
         f"the value has {size} bytes, and max_value is {max_value}",
         hint=_raise_to(size),
         **place_of_value(index, field, row),
     )
 
 
-def undivided(index: ShardIndex, field: str, row: int, size: int, max_value: int) -> DecodeError:
+def undivided(index: ShardIndex, field: str, row: int, size: int, max_value: int) -> UnsupportedError:
     """The error for a value in a part of ``size`` bytes of its object that can only be decompressed as a whole."""
-    return DecodeError(
+    return UnsupportedError(
         f"{size} bytes have to be decompressed at once to read the value, and max_value is {max_value}",
         hint=_raise_to(size),
         **place_of_value(index, field, row),
