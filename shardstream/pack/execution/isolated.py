@@ -24,6 +24,7 @@ from pickle import PickleBuffer
 from typing import Any, NamedTuple, TypeVar
 
 from shardstream.errors import WorkerError
+from shardstream.memory_files import map_file, memory_file
 from shardstream.pack.execution.channel import WorkerEnd
 from shardstream.pack.execution.isolating import Arguments, Crash, Work
 from shardstream.pack.execution.process import ending, exit_code, signal_name, start
@@ -176,9 +177,8 @@ class _Process:
     """
 
     def __init__(self, *, alone: bool) -> None:
-        self._file = os.memfd_create("pack-values", os.MFD_CLOEXEC)
-        os.ftruncate(self._file, mmap.PAGESIZE)  # it grows
-        self._area = mmap.mmap(self._file, 0)
+        self._file = memory_file("shardstream-values", mmap.PAGESIZE)  # it grows
+        self._area = map_file(self._file, 0)
         self._work: Work | None = None
         ours, theirs = socket.socketpair()
         with theirs:
@@ -219,7 +219,7 @@ class _Process:
         if bounds[-1] > len(self._area):
             os.ftruncate(self._file, bounds[-1])
             self._area.close()
-            self._area = mmap.mmap(self._file, 0)
+            self._area = map_file(self._file, 0)
         for (begin, end), view in zip(pairwise(bounds), views, strict=True):
             self._area[begin:end] = view
         return pickle.dumps(Arguments(pickled, bounds))

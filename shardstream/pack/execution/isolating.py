@@ -106,8 +106,8 @@ def _forked(work: Work, value: Any) -> bytes:
     pid = os.fork()
     if not pid:
         try:
-            os.dup2(os.open(os.devnull, os.O_WRONLY), 2)  # a library's last words were printed the first time
-            with open(theirs, "wb") as out:
+            os.dup2(os.open(os.devnull, os.O_RDWR), 2)  # a library's last words were printed the first time
+            with os.fdopen(theirs, "wb") as out:
                 out.write(_called(work, value))
                 _search_heap()
             os._exit(0)
