@@ -185,7 +185,7 @@ class ForeignSource(StoredSource):
         self.rejects = _rejects(catalogue)
 
     def part(self, numbers: NDArray[np.int64]) -> ForeignPart:
-        part = StoredPart(self._address, self._made, self._key, self.columns, numbers, named=True)
+        part = StoredPart(self._address, self._made, self._key, self.columns, numbers)
         return ForeignPart(part, self._fields, self._labels, self._named, self._key_column, self.url)
 
     @property

@@ -54,7 +54,6 @@ class StoredPart(SourcePart):
     key: str
     fields: tuple[str, ...]
     numbers: NDArray[np.int64]
-    named: bool = False  # whether messages name samples by their keys, and not by their rows
 
     def __iter__(self) -> Iterator[Item | Reject]:
         rows = _rows(self.address, self.fingerprint, self.fields, (os.getpid(), get_ident()))
@@ -79,7 +78,7 @@ class StoredPart(SourcePart):
             yield Reject(int(numbers[0]) + 1, place, f"field {error.place.get('field')!r}: {error.what}", kind=kind)
             return
         for i, (number, key) in enumerate(zip(numbers.tolist(), batch.keys, strict=True)):
-            place = f"{batch.shards[i]}/{key}" if self.named else f"{batch.shards[i]}#{batch.rows[i]}"
+            place = f"{batch.shards[i]}/{key}"
             try:
                 values = {name: _plain(manifest.fields[name], value) for name, value in batch.values(i).items()}
             except DecodeError as error:
