@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import fcntl
 import os
 from collections.abc import Mapping
 from contextlib import suppress
@@ -11,6 +10,7 @@ from typing import Any, Self
 from shardstream.dataset.selected.rows import Rows
 from shardstream.dataset.selected.rows_file import RowsFile, ShardRecord, encode_head, parse
 from shardstream.errors import StorageError, UsageError
+from shardstream.storage.base.file_locks import try_lock
 from shardstream.storage.local.output_files import open_to_extend
 
 _NAMES = {
@@ -56,11 +56,12 @@ class RowsOutput:
             raise
 
     def _begin(self, head: Mapping[str, Any]) -> list[ShardRecord]:
-        try:
-            fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError as error:
+        alone = True
+        with suppress(OSError):  # there are no locks here: nobody can tell
+            alone = try_lock(self._file.fileno())
+        if not alone:
             hint = "wait for it, or pass another out="
-            raise UsageError("another process is writing the file", url=self._path, hint=hint) from error
+            raise UsageError("another process is writing the file", url=self._path, hint=hint)
         self._file.seek(0)
         data = self._file.read()
         if not data:

@@ -6,7 +6,6 @@ import ctypes
 import mmap
 import os
 import pickle
-import resource
 import signal
 from contextlib import closing, suppress
 from itertools import pairwise
@@ -68,7 +67,10 @@ def main(handle: int, file: int, alone: int) -> None:
         file: That of the shared memory.
         alone: Whether to make each call in a fork, and say how it ended.
     """
-    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))  # what dies here is expected to
+    with suppress(ImportError):  # a system that limits no process
+        import resource
+
+        resource.setrlimit(resource.RLIMIT_CORE, (0, 0))  # what dies here is expected to
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")  # threads would not survive a fork
     call = _forked if alone else _called
     area = mmap.mmap(file, 0)
