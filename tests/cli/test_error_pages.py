@@ -46,7 +46,7 @@ def test_the_example_raises_it(code: str, made: Path, tmp_path: Path, monkeypatc
     if code == "missing-extra":
         monkeypatch.setitem(sys.modules, "obstore", None)
     with pytest.raises(KINDS[code]) as caught:
-        exec(compile(PAGES[code].example, code, "exec"), {"__name__": "example"})
+        exec(compile(PAGES[code].example, code, "exec"), {"__name__": "__main__"})
     pattern = ".*".join(map(re.escape, PAGES[code].message.split("...")))
     assert re.fullmatch(pattern, str(caught.value).splitlines()[0])
     assert type(caught.value) is (errors.ChecksumError if code == "data" else KINDS[code])

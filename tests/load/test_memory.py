@@ -20,6 +20,7 @@ import torch
 import shardstream as ss
 from shardstream.shards.manifest import ShardTable
 from shardstream.storage import open_store
+from shardstream.storage.base.verified import COPIED_BYTES
 
 from ..stream.making import numbered, write_dataset
 
@@ -93,7 +94,7 @@ def test_workers_gain_no_memory_with_more_samples(folders: dict[int, Path], meth
         # Under spawn a worker that is stopped while torch's queue thread is sending may abort; all was delivered then.
         assert said.returncode == 0, said.stderr
         least[samples] = int(said.stdout)
-    assert least[10_000_000] - least[10_000] < 4 << 20, least
+    assert least[10_000_000] - least[10_000] < COPIED_BYTES + (4 << 20), least  # copies of indexes have a limit
 
 
 def test_a_data_set_of_many_shards_pickles_small(folders: dict[int, Path], tmp_path: Path) -> None:
