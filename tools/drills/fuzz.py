@@ -310,9 +310,17 @@ def fuzz(target: Target, folder: Path, *, seconds: float, seed: int) -> tuple[in
         How many cases there were, and how many findings.
     """
     guide = available()
+
+    def case(number: int) -> str | None:
+        try:
+            data = target.case(seed, number)
+        except MemoryError:  # of this drill itself: what makes a case of JSON may repeat it
+            return None
+        return target.tried(data)
+
     count, drawn = tried(
         1 << 40,
-        lambda number: target.tried(target.case(seed, number)),
+        case,
         memory=MEMORY,
         seconds=seconds / 2 if guide else seconds,
     )
