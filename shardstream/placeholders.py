@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from shardstream.errors import PlaceholderError
 
-LARGEST_POINTER = 1024
-"""Bytes of a Git LFS pointer at most, by its specification."""
 PLACEHOLDER_START = 512
 """Bytes of the beginning of a file by which `find_placeholder` tells."""
+_LARGEST_POINTER = 1024  # bytes, by its specification
 _POINTER = b"version https://git-lfs.github.com/spec/v"
 _PAGES = (b"<!doctype html", b"<html", b"<head", b"<body")
 _STORE_ERROR = b"<error><code>"
@@ -15,7 +14,7 @@ _STORE_ERROR = b"<error><code>"
 
 def is_pointer(data: bytes | memoryview) -> bool:
     """Whether a whole value is a Git LFS pointer. Values that may hold web pages are asked this alone."""
-    return len(data) <= LARGEST_POINTER and data[: len(_POINTER)] == _POINTER
+    return len(data) <= _LARGEST_POINTER and data[: len(_POINTER)] == _POINTER
 
 
 def pointer_error(**place: str | int | None) -> PlaceholderError:

@@ -20,13 +20,12 @@ from shardstream.errors import (
     UsageError,
 )
 from shardstream.faults import fault_kind
-from shardstream.placeholders import PLACEHOLDER_START, find_placeholder
 from shardstream.shards.catalogue import Reading
 from shardstream.shards.fields import check_field_name
 from shardstream.shards.foreign.choosing import choose
 from shardstream.shards.foreign.contract import ForeignObject, shown
 from shardstream.shards.foreign.framing import FRAMING
-from shardstream.shards.foreign.object_bytes import ObjectBytes
+from shardstream.shards.foreign.object_bytes import ObjectBytes, placeholder_in
 from shardstream.shards.foreign.rows import Loss, Remark, ScannedRows
 from shardstream.shards.index import Column, Keys, ShardIndex, check_key
 from shardstream.shards.layout import checksums, pack_index
@@ -138,8 +137,7 @@ def _placeholder(store: Store, one: ForeignObject, reading: Reading) -> Placehol
     """The error for an object that is a placeholder, which no format understands."""
     if reading.format.loose:  # an object may stand for many files then
         return None
-    start = store.get(one.path, 0, min(PLACEHOLDER_START, one.size))
-    return find_placeholder(start, url=store.locate(one.path), offset=0)
+    return placeholder_in(store, one.path, one.size, offset=0)
 
 
 def _refuse_placeholder(store: Store, one: ForeignObject, reading: Reading) -> None:

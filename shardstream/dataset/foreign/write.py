@@ -14,10 +14,10 @@ from shardstream.dataset.foreign.kept import FoundCatalogue, KeptCatalogue
 from shardstream.dataset.foreign.plan import Making, Plan
 from shardstream.dataset.foreign.scan import EMPTY, Piece
 from shardstream.errors import FieldError, FormatError, PlaceholderError, UnsupportedError
-from shardstream.placeholders import PLACEHOLDER_START, find_placeholder
 from shardstream.shards.catalogue import Catalogue, Reading
 from shardstream.shards.fields import IMAGE, FieldType
 from shardstream.shards.foreign.framing import is_form
+from shardstream.shards.foreign.object_bytes import placeholder_in
 from shardstream.shards.foreign.rows import Loss, Remark, told_losses
 from shardstream.shards.layout import pack_index, parse_index
 from shardstream.shards.object_table import ObjectTable
@@ -148,8 +148,7 @@ def _refused(plan: Plan, path: str, lost: Sequence[Loss]) -> FormatError:
     url, leave_out = plan.store.locate(path), f"`{plan.command} --damaged reject` leaves out what is lost"
     kinds = {one.kind for one in lost}
     if "missing" in kinds:
-        start = plan.store.get(path, 0, min(PLACEHOLDER_START, plan.store.size(path)))
-        placeholder = find_placeholder(start)
+        placeholder = placeholder_in(plan.store, path, plan.store.size(path))
         if placeholder is not None:
             return PlaceholderError(placeholder.what, url=url, hint=f"{placeholder.hint}; {leave_out}")
     if kinds == {"unsupported"}:

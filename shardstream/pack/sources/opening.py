@@ -41,10 +41,10 @@ from shardstream.pack.sources.paths import scheme_of
 from shardstream.pack.sources.python import python_source
 from shardstream.pack.sources.table_rows import TableRows, rows_of_table
 from shardstream.pack.sources.tars import TarSource, tar_paths
-from shardstream.placeholders import PLACEHOLDER_START, find_placeholder
 from shardstream.shards.foreign.formats.files.lists import LIST_OF_MPDATASET
 from shardstream.shards.foreign.found_blocks import OR_PACK
 from shardstream.shards.foreign.globs import split_glob
+from shardstream.shards.foreign.object_bytes import placeholder_in
 from shardstream.shards.heads import is_no_data_set
 from shardstream.storage import Location, locate, open_object
 from shardstream.storage.base.location import Access
@@ -173,8 +173,7 @@ def _placeholder(source: Any, at: Callable[[str], Location]) -> PlaceholderError
         places = [at(text)] if listing is None else map(listing.root.join, look_into(listing.root).names[:_LOOKED_AT])
         for place in places:
             store, name = open_object(place)
-            start = store.get(name, 0, min(PLACEHOLDER_START, store.size(name)))
-            if (found := find_placeholder(start, url=place.url)) is not None:
+            if (found := placeholder_in(store, name, store.size(name))) is not None:
                 return found
     return None
 

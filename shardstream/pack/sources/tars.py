@@ -27,8 +27,8 @@ from shardstream.pack.sources.base import LABEL, Item, Reject, SourcePart, Strea
 from shardstream.pack.sources.keys import check_mode
 from shardstream.pack.sources.lists.labels import Classes, not_listed
 from shardstream.pack.sources.missing import instead_of
-from shardstream.placeholders import PLACEHOLDER_START, find_placeholder
 from shardstream.shards.foreign.globs import local_matches
+from shardstream.shards.foreign.object_bytes import placeholder_in
 from shardstream.shards.foreign.rows import told_count
 from shardstream.shards.foreign.strays import Strays, find_stray
 from shardstream.storage import Location, open_object, open_store
@@ -74,8 +74,7 @@ class TarStream(SourcePart):
         except (tarfile.TarError, EOFError, OSError, ValueError, zlib.error, lzma.LZMAError) as error:
             if isinstance(error, ShardStreamError):
                 raise
-            head = store.get(name, 0, min(PLACEHOLDER_START, self.size))
-            placeholder = None if number else find_placeholder(head)
+            placeholder = None if number else placeholder_in(store, name, self.size)
             found = placeholder or FormatError(f"the tar file is damaged from here on: {error}")
             what = f"{found.what}; {told_count(None)}"
             yield Reject(number + 1, valid_unicode(name), what, None, fault_kind(found))

@@ -12,10 +12,10 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, ClassVar, TypeAlias
 
-from shardstream.errors import FormatError
+from shardstream.errors import FormatError, PlaceholderError
 from shardstream.shards.foreign.found_blocks import FoundBlocks
 from shardstream.shards.foreign.names import accompanies
-from shardstream.shards.foreign.object_bytes import ObjectBytes
+from shardstream.shards.foreign.object_bytes import ObjectBytes, placeholder_in
 from shardstream.shards.foreign.rows import ScannedRows
 from shardstream.shards.foreign.strays import Strays, any_stray, find_stray
 from shardstream.storage import Store
@@ -188,6 +188,10 @@ class ObjectListing:
     def start(self, path: str, length: int) -> bytes:
         """The first bytes of an object, fewer where it is shorter."""
         return bytes(self.store.get(path, 0, min(length, self.size(path))))
+
+    def placeholder(self, path: str) -> PlaceholderError | None:
+        """The error for an object that is a placeholder; ``None`` if it is none."""
+        return placeholder_in(self.store, path, self.size(path))
 
     def read(self, path: str) -> bytes:
         """All of a small object that describes others.

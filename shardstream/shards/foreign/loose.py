@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from shardstream.errors import DataError, NotFoundError
-from shardstream.placeholders import LARGEST_POINTER, is_pointer, pointer_error
+from shardstream.placeholders import is_pointer, pointer_error
 from shardstream.shards.framing import (
     MAX_VALUE,
     FieldValues,
@@ -92,7 +92,7 @@ class LooseFraming(Framing):
                 ) from error
             if len(found) > max_value:
                 raise oversized(index, column.name, row, len(found), max_value)
-            if len(found) <= LARGEST_POINTER and is_pointer(found):  # text would be taken for what it says
+            if is_pointer(found):  # text would be taken for what it says
                 raise pointer_error(**place_of_value(index, column.name, row))
             yield found
 

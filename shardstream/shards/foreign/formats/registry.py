@@ -8,7 +8,6 @@ from dataclasses import replace
 from functools import partial
 
 from shardstream.errors import DataError, FormatError, PlaceholderError, UsageError, did_you_mean
-from shardstream.placeholders import PLACEHOLDER_START, find_placeholder
 from shardstream.shards.foreign.contract import ForeignFormat, Form, ObjectListing, Recognised, Remembered
 from shardstream.shards.foreign.formats.arrow.format import Arrow
 from shardstream.shards.foreign.formats.beton import Beton
@@ -158,11 +157,7 @@ def refuse_placeholders(listing: ObjectListing, error: FormatError | None = None
     said = None if error is None else error.place.get("url")
     named = [one for one in listing.objects[_LOOKED_AT:] if listing.store.locate(one.path) == said]
     looked = [*named, *listing.objects[:_LOOKED_AT]]
-    found = []
-    for one in looked:
-        placeholder = find_placeholder(listing.start(one.path, PLACEHOLDER_START), url=listing.store.locate(one.path))
-        if placeholder is not None:
-            found.append(placeholder)
+    found = [error for one in looked if (error := listing.placeholder(one.path)) is not None]
     if found:
         others = f" ({len(found)} of the first {len(looked)} files are such)" if len(found) > 1 else ""
         raise PlaceholderError(found[0].what + others, hint=found[0].hint, **found[0].place) from error

@@ -10,7 +10,6 @@ from typing import Any
 import numpy as np
 
 from shardstream.errors import FormatError
-from shardstream.placeholders import PLACEHOLDER_START, find_placeholder
 from shardstream.shards.fields import FieldType
 from shardstream.shards.foreign.choosing import choose
 from shardstream.shards.foreign.contract import ForeignObject, ObjectListing, Recognised
@@ -83,7 +82,7 @@ def _refuse_placeholders(listing: ObjectListing, left: Sequence[str]) -> None:
         PlaceholderError: One of the first files that are no images is such a file.
     """
     for path in [path for path in left if suffix_of(path) not in _PAGES][:_LOOKED_AT]:
-        found = find_placeholder(listing.start(path, PLACEHOLDER_START), url=listing.store.locate(path))
+        found = listing.placeholder(path)
         if found is not None:
             raise found
 
