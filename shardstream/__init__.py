@@ -10,7 +10,7 @@ Pack once, then stream::
     for images, labels in ss.Loader(ds.to_tuple("jpg", "cls"), batch_size=128, num_workers=8):
         ...
 
-Rooms, from the bottom up: ``text``; ``errors``; ``rng``, ``extras``, ``sizes`` and ``braces``; ``storage``; ``shards``,
+Rooms, from the bottom up: ``text``; ``errors``; ``rng``, ``extras``, ``sizes`` and ``names``; ``storage``; ``shards``,
 ``order`` and ``images``; ``pack`` and ``decode``; ``stream``; ``augment``; ``load``; ``diagnose``; ``report``; ``cli``;
 and, for users' own tests, ``testing``.
 ``docs/architecture.md`` shows them.
@@ -29,12 +29,12 @@ from shardstream.attributes import no_attribute
 if TYPE_CHECKING:
     from shardstream import augment, decode, testing
     from shardstream import diagnose as diagnose  # not in `__all__`: its verbs are
-    from shardstream.dataset.foreign.indexing import index
     from shardstream.dataset.selected.rows import Rows
     from shardstream.diagnose.bench import bench
     from shardstream.diagnose.doctor import doctor
     from shardstream.diagnose.info import info
     from shardstream.diagnose.verify import verify
+    from shardstream.formats.catalog.indexing import index
     from shardstream.load import DevicePrefetcher, Loader, Preemption, Synthetic, gather_stats, progress, trace
     from shardstream.load.filtering.find_rows import find_rows
     from shardstream.pack.export import export
@@ -99,7 +99,7 @@ _LAZY = {
     **dict.fromkeys(("bench", "doctor", "info", "verify"), "shardstream.diagnose"),
     "Rows": "shardstream.dataset.selected.rows",
     "find_rows": "shardstream.load.filtering.find_rows",
-    "index": "shardstream.dataset.foreign.indexing",
+    "index": "shardstream.formats.catalog.indexing",
     **dict.fromkeys(("PackPlan", "pack_plan"), "shardstream.pack.plan.pack_plan"),
     "ShardWriter": "shardstream.pack.writer",
     "pack": "shardstream.pack.run",

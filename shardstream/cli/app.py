@@ -25,8 +25,8 @@ class Verb(NamedTuple):
     Attributes:
         panel: The group that it stands in.
         summary: What it does, in a line.
-        module: Below ``shardstream.cli.verbs``. It has a function of the verb's name, or, for several commands, an
-            ``app``.
+        module: Its name, below ``shardstream.cli.verbs`` unless it has a dot. It has a function of the verb's name, or,
+            for several commands, an ``app``.
     """
 
     panel: str
@@ -35,12 +35,25 @@ class Verb(NamedTuple):
 
 
 _MAKE, _FOREIGN, _LOOK = "Make data sets", "Data of other libraries", "Look and measure"
+_FORMATS = "shardstream.formats.commands."
 VERBS = {
     "pack": Verb(_MAKE, "Pack files into shards.", "pack"),
-    "repack": Verb(_MAKE, "Pack a data set again: other order, format, size of shards, or a part of it.", "repack"),
+    "repack": Verb(
+        _MAKE,
+        "Pack a data set again: other order, format, size of shards, or a part of it.",
+        "repack",
+    ),
     "merge": Verb(_MAKE, "Make one data set of several, by copying their shards byte for byte.", "merge"),
-    "index": Verb(_FOREIGN, "Find every sample once, so that the data are streamed where they lie.", "index"),
-    "migrate": Verb(_FOREIGN, "Say what it takes to train on data of another library with this one.", "migrate"),
+    "index": Verb(
+        _FOREIGN,
+        "Find every sample once, so that the data are streamed where they lie.",
+        _FORMATS + "index",
+    ),
+    "migrate": Verb(
+        _FOREIGN,
+        "Say what it takes to train on data of another library with this one.",
+        _FORMATS + "migrate",
+    ),
     "export": Verb(_FOREIGN, "Write a data set as files, WebDataset, MDS or Parquet.", "export"),
     "info": Verb(_LOOK, "Say what a data set holds.", "info"),
     "view": Verb(_LOOK, "Show samples as text, or as a page of pictures.", "view"),
@@ -101,7 +114,7 @@ def _keep_streams() -> None:
 
 def _imported(name: str) -> Any:
     """The command of a verb."""
-    module = import_module(f"shardstream.cli.verbs.{VERBS[name].module}")
+    module = import_module(path if "." in (path := VERBS[name].module) else f"shardstream.cli.verbs.{path}")
     made = getattr(module, "app", None)
     if made is None:
         made = typer.Typer(add_completion=False, rich_markup_mode=None)

@@ -12,10 +12,6 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from shardstream.dataset.foreign.kept import FoundCatalogue
-from shardstream.dataset.foreign.make import find_or_make
-from shardstream.dataset.foreign.plan import Making
-from shardstream.dataset.foreign.spec import ForeignSpec
 from shardstream.dataset.numbering import Numbering
 from shardstream.dataset.replicas import ForeignReplica, Replica
 from shardstream.dataset.shard import IndexBytes, OpenShard, Shard, check_index
@@ -28,7 +24,11 @@ from shardstream.errors import (
     StorageError,
     UsageError,
 )
-from shardstream.shards.foreign.rows import told_losses
+from shardstream.formats.catalog.kept import FoundCatalogue
+from shardstream.formats.catalog.make import find_or_make
+from shardstream.formats.catalog.plan import Making
+from shardstream.formats.catalog.spec import ForeignSpec
+from shardstream.formats.scans.rows import told_losses
 from shardstream.shards.heads import MANIFEST_NAME, OldVersion, is_no_data_set, no_data_set, old_version
 from shardstream.shards.manifest import Manifest
 from shardstream.storage import Location, Request, RetryPolicy, Store, open_store

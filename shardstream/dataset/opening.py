@@ -7,12 +7,12 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from typing import Any, TypeAlias, TypedDict, Unpack
 
-from shardstream.braces import without_braces
-from shardstream.dataset.foreign.places import grouped, rooted
-from shardstream.dataset.foreign.spec import ForeignSpec
 from shardstream.dataset.opened import OpenedDataset
 from shardstream.errors import DataError, NotFoundError, UsageError
-from shardstream.shards.foreign.globs import local_matches
+from shardstream.formats.catalog.places import grouped, rooted
+from shardstream.formats.catalog.spec import ForeignSpec
+from shardstream.names.braces import without_braces
+from shardstream.names.globs import local_matches
 from shardstream.shards.heads import FINGERPRINT, MANIFEST_NAME
 from shardstream.shards.manifest import Manifest
 from shardstream.sizes import plural

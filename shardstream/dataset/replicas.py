@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from shardstream.dataset.foreign.kept import FoundCatalogue
 from shardstream.errors import NotFoundError
+from shardstream.formats.catalog.kept import FoundCatalogue
 from shardstream.shards.manifest import Manifest
 from shardstream.storage import Location, open_store
 

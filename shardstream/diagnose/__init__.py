@@ -3,12 +3,10 @@
 =================  =====================================================================
 ``info``           what a data set holds, from its manifest and one index
 ``verify``         every byte compared with what was written; all problems, not the first
-``own_checksums``  checksums that formats of other libraries keep themselves, for ``verify``
 ``reseal``         checksums of manifests that were edited by hand
 ``cache``          what is in the cache of a machine; filling, comparing and clearing it
 ``members``        what ``verify`` checks of tar shards besides: the tar's own headers
 ``whole``          whole shards, the next one on its way while one is looked at
-``migrate``        from another library: its code, ours, and what packing would gain
 ``view``           single samples, looked at closely
 ``overview``       samples from all over a data set and what its fields hold, for a page
 ``draws``          what training gets of a sample, epoch after epoch, and what was in a batch

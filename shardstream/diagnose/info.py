@@ -16,7 +16,7 @@ from shardstream.dataset.dataset_rows import DatasetRows
 from shardstream.dataset.opened import OpenedDataset
 from shardstream.dataset.opening import Opening, open_dataset
 from shardstream.errors import DataError, NotFoundError, StorageError
-from shardstream.shards.catalogue import Catalogue
+from shardstream.formats.catalog.catalog import Catalogue
 from shardstream.shards.fields import FieldType
 from shardstream.shards.index import Column, ShardIndex
 from shardstream.shards.layout import FORMAT_VERSION

@@ -15,7 +15,6 @@ from shardstream.dataset.keys.tables import stored_tables
 from shardstream.dataset.opened import OpenedDataset
 from shardstream.dataset.opening import Opening, open_dataset
 from shardstream.diagnose.members import differences
-from shardstream.diagnose.own_checksums import own_checksums
 from shardstream.diagnose.whole import FetchedValues, LooseValues, ReadShard, TooLarge, read_pieces, read_shards
 from shardstream.errors import (
     ChangedError,
@@ -28,10 +27,11 @@ from shardstream.errors import (
     StorageError,
 )
 from shardstream.faults import FaultKind, fault_kind
+from shardstream.formats.catalog.catalog import Catalogue
+from shardstream.formats.own_checksums import own_checksums
 from shardstream.pack.encode.images import ImageDecoding
 from shardstream.pack.execution.isolated import end, finish, together
 from shardstream.progress import OnProgress, ProgressEvent, ignore
-from shardstream.shards.catalogue import Catalogue
 from shardstream.shards.compression import decompress
 from shardstream.shards.fields import ValuesType, agree
 from shardstream.shards.framing import MAX_VALUE, oversized, too_large

@@ -14,12 +14,12 @@ import xxhash
 from shardstream.dataset.keys.listings import keys_in, scan_once
 from shardstream.dataset.numbering import Numbering
 from shardstream.errors import DuplicateKeyError, UsageError
+from shardstream.formats.catalog.catalog import Catalogue
 from shardstream.pack.options import check_meta
 from shardstream.pack.output.copies import ShardCopier
 from shardstream.pack.output.destination import Destination, check_shards, open_destination
 from shardstream.pack.output.places import StorageArguments, take_options
 from shardstream.progress import OnProgress, ProgressEvent, ignore
-from shardstream.shards.catalogue import Catalogue
 from shardstream.shards.growing import joined, united_meta
 from shardstream.shards.index import ShardIndex
 from shardstream.shards.key_table import Covers, SortedKeys

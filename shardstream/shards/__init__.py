@@ -19,9 +19,6 @@
 ``growing``      manifests of several data sets as one
 ``table``        the table of its shards, and their names
 ``key_table``    the table of its keys: which sample has a key
-``catalogue``    a data set of ours without the bytes: objects of other libraries, and the indexes of their samples
-``object_table`` its objects, their shards, and the blocks of compressed ones
-``foreign/``     what other libraries' files hold, and where
 ===============  =============================================================================
 
 ``docs/format.md`` specifies the bytes.

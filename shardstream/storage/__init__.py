@@ -4,7 +4,6 @@
 ``opening``    URL -> store
 ``clients/``   the libraries that speak to stores, and their credentials
 ``cache/``     the block cache between a store and all processes of a machine
-``blocks/``    compressed objects, shown inflated
 ``transfer/``  requests over a network: tried again, hedged, many at once
 ``local/``     folders of this machine
 ``base/``      the contract; locations, ranges, buffers

@@ -19,7 +19,7 @@ import shardstream as ss
 from shardstream.load.rank_check import RankCheck
 from shardstream.stream.iteration.ranks import Rank
 
-from ..dataset.foreign.making import tar
+from ..formats.catalog.making import tar
 from ..stream.making import numbered, write_dataset
 from .launching import on_ranks
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from ..dataset.foreign.making import tar
+from ..formats.catalog.making import tar
 from ..stream.making import numbered, write_dataset
 from .chain import SEED, Chain, uninterrupted
 from .launching import Job

@@ -20,10 +20,9 @@ import zstandard
 
 from shardstream.errors import MissingExtraError, SourceError
 from shardstream.pack.run import pack
-from shardstream.pack.sources.lists import compressed, lines
+from shardstream.pack.sources.lists import compressed, decompression, lines
 from shardstream.pack.sources.lists.source import ListSource
 from shardstream.pack.sources.opening import open_source
-from shardstream.shards.foreign import decompression
 from shardstream.storage.base.location import Access
 
 from ..storage.places import S3Place

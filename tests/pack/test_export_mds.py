@@ -25,7 +25,7 @@ from shardstream.pack.export import export, mds
 from shardstream.pack.writer import ShardWriter
 from shardstream.shards.manifest import Manifest
 
-from ..shards.foreign import told
+from ..formats import told
 from ..storage.places import S3Place
 from ..stream.making import photograph
 from .making import PYTHON, tree

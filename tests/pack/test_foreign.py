@@ -13,8 +13,8 @@ from typer.testing import CliRunner
 
 import shardstream as ss
 from shardstream.cli.app import app
-from shardstream.dataset.foreign import scanning
 from shardstream.errors import DuplicateKeyError, FieldError, FormatError, SourceError, UsageError
+from shardstream.formats.catalog import scanning
 from shardstream.pack.options import PackOptions
 from shardstream.pack.plan.pack_plan import pack_plan
 from shardstream.pack.run import pack, run_pack

@@ -11,11 +11,11 @@ import pytest
 
 import shardstream as ss
 from shardstream.errors import FormatError
+from shardstream.formats.blocks import found_blocks
+from shardstream.formats.sources.foreign import ForeignSource
 from shardstream.pack.run import pack
-from shardstream.pack.sources.foreign import ForeignSource
 from shardstream.pack.sources.lists.source import ListSource
 from shardstream.pack.sources.opening import open_source
-from shardstream.shards.foreign import found_blocks
 
 from .foreign import stored
 from .making import photos

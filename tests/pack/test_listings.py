@@ -15,11 +15,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from shardstream.errors import DuplicateKeyError, SourceError, StorageError, UsageError
+from shardstream.names.globs import glob_pattern, split_glob
 from shardstream.pack.run import pack
 from shardstream.pack.sources import File, Item, Reject, Source
 from shardstream.pack.sources.listings import Entry, grouped
 from shardstream.pack.sources.opening import open_source
-from shardstream.shards.foreign.globs import glob_pattern, split_glob
 from shardstream.shards.manifest import Manifest
 from shardstream.storage.base.location import Access
 

@@ -274,7 +274,7 @@ json_values = st.recursive(
 )
 def test_any_value_is_a_field_or_a_reject(value: object, kind: str) -> None:
     from shardstream.pack.sources.lists.mapping import BoundField, is_path
-    from shardstream.shards.foreign.formats.files.records import Broken
+    from shardstream.pack.sources.lists.records import Broken
 
     (rule,) = parse_fields({"a": f"x:{kind}"})
     with contextlib.suppress(Broken):

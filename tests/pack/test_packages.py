@@ -15,9 +15,9 @@ import pytest
 
 import shardstream as ss
 from shardstream.errors import DataError, FormatError, SourceError
+from shardstream.formats.packages.codecs import unknown_codec
+from shardstream.formats.packages.known import PACKAGES
 from shardstream.pack.run import pack
-from shardstream.shards.foreign.packages.codecs import unknown_codec
-from shardstream.shards.foreign.packages.known import PACKAGES
 
 from .foreign import stored
 from .making import jpeg
@@ -193,7 +193,7 @@ def test_a_folder_of_several_is_none(tmp_path: Path) -> None:
 def test_an_array_of_zarr_announces_what_its_chunks_can_hold(version: int, tmp_path: Path) -> None:
     import zarr
 
-    from shardstream.shards.foreign.packages.zarr import answer
+    from shardstream.formats.packages.zarr import answer
 
     path = tmp_path / "a.zarr"
     array = zarr.create_array(path, shape=(1 << 20, 16), chunks=(1 << 16, 8), dtype="i8", zarr_format=version)

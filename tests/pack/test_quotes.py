@@ -15,13 +15,13 @@ from hypothesis import assume, example, given
 from hypothesis import strategies as st
 
 import shardstream as ss
+from shardstream.formats.files.lists import scanned
+from shardstream.formats.scans.object_bytes import ObjectBytes
 from shardstream.pack.sources import Item
 from shardstream.pack.sources.lists.columns import Wanted
 from shardstream.pack.sources.lists.mapping import parse_fields
+from shardstream.pack.sources.lists.quotes import tab_quotes
 from shardstream.pack.sources.lists.source import open_text_list
-from shardstream.shards.foreign.formats.files.lists import scanned
-from shardstream.shards.foreign.formats.files.quotes import tab_quotes
-from shardstream.shards.foreign.object_bytes import ObjectBytes
 from shardstream.storage import locate, open_store
 
 

@@ -15,9 +15,9 @@ import pytest
 from pyarrow import parquet
 
 from shardstream.errors import NotFoundError, SourceError, StorageError
+from shardstream.formats.sources.foreign import SourceReading
 from shardstream.pack.run import pack
 from shardstream.pack.sources import File, Item, Reject
-from shardstream.pack.sources.foreign import SourceReading
 from shardstream.pack.sources.lists import list_file as listfile
 from shardstream.pack.sources.lists.source import ListSource
 from shardstream.pack.sources.opening import open_source

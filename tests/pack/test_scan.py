@@ -12,17 +12,17 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from shardstream.errors import DuplicateKeyError, SourceError
+from shardstream.formats.scans.names import common_folder
 from shardstream.pack.sources.duplicates import HashRuns, key_hash
 from shardstream.pack.sources.lists.columns import Wanted, understand
 from shardstream.pack.sources.lists.line_reader import LineReader
 from shardstream.pack.sources.lists.lines import index_lines, survey
 from shardstream.pack.sources.lists.list_file import spooled
+from shardstream.pack.sources.lists.records import DELIMITERS, Broken, Cells, split
 from shardstream.pack.sources.lists.scan import Findings, ListScan, scan
 from shardstream.pack.sources.lists.source import ListRecords
 from shardstream.pack.sources.lists.source import key_rule as rule_of
 from shardstream.pack.sources.paths import scheme_of
-from shardstream.shards.foreign.formats.files.records import DELIMITERS, Broken, Cells, split
-from shardstream.shards.foreign.names import common_folder
 
 _SEPARATORS = {"tab": b"\t", "tsv": b"\t", "csv": b",", "blank": b" ", "lst": b"\t"}
 pieces = st.sampled_from([

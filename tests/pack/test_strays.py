@@ -13,11 +13,11 @@ import pytest
 
 import shardstream as ss
 from shardstream.errors import NotFoundError, SourceError, UsageError
+from shardstream.names.globs import glob_pattern
+from shardstream.names.strays import Strays, find_stray
 from shardstream.pack.sources.listings import FileListing
 from shardstream.pack.sources.opening import open_source
 from shardstream.pack.sources.tars import TarSource
-from shardstream.shards.foreign.globs import glob_pattern
-from shardstream.shards.foreign.strays import Strays, find_stray
 from shardstream.storage import locate
 from shardstream.testing import MemoryStore
 

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from shardstream.errors import DecodeError
-from shardstream.storage.blocks.hdf5_chunks import DEFLATE, FLETCHER32, SHUFFLE, SWAP, Chunk, ChunkLayout, chunked
+from shardstream.formats.blocks.hdf5_chunks import DEFLATE, FLETCHER32, SHUFFLE, SWAP, Chunk, ChunkLayout, chunked
 
 VALUES = np.arange(6 * 5, dtype="<u4").reshape(6, 5)
 

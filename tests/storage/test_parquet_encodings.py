@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from shardstream.errors import DecodeError
-from shardstream.storage.blocks.parquet.encodings import differences, hybrid, unpacked
+from shardstream.formats.blocks.parquet.encodings import differences, hybrid, unpacked
 
 from ..examples import at_most
 

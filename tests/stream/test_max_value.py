@@ -17,6 +17,7 @@ import pytest
 import shardstream as ss
 from shardstream.diagnose import verify, view
 from shardstream.errors import BatchError, DecodeError, ShardStreamError, UsageError
+from shardstream.formats.blocks import store as blocks_store
 from shardstream.pack.export import export
 from shardstream.pack.repack import repack
 from shardstream.shards.fields import FieldType
@@ -26,7 +27,6 @@ from shardstream.shards.manifest import Manifest
 from shardstream.shards.record import MAGIC
 from shardstream.shards.writing import ShardSummary
 from shardstream.storage import counters, open_store
-from shardstream.storage.blocks import store as blocks_store
 
 from ..storage.places import Place
 

@@ -37,7 +37,7 @@ class TooLongError(BaseException):
 def _room(name: str) -> Any:
     """A module of the tests, in which the cases are made."""
     sys.path.insert(0, str(ROOT))
-    return importlib.import_module(f"tests.dataset.foreign.{name}")
+    return importlib.import_module(f"tests.formats.catalog.{name}")
 
 
 def case_of(made: list[Any], seed: int, number: int) -> Any:

@@ -21,7 +21,6 @@ import numpy as np
 from drills.damage import samples, state_case_of, write
 from drills.guided import available, guided
 from drills.processes.apart import tried
-from shardstream.braces import without_braces
 from shardstream.cli.verbs.top import top_text
 from shardstream.dataset.shared import HEAD_BYTES, SLOT, RunStatus, WorkerStatuses
 from shardstream.diagnose.top import run_of
@@ -34,6 +33,7 @@ from shardstream.images.jpeg.transcode import make_addressable, restore
 from shardstream.images.structure import check_structure
 from shardstream.load.rank_stats import RankStats, RankTable
 from shardstream.load.stats import LoaderStats
+from shardstream.names.braces import without_braces
 from shardstream.pack.sources.base import Source
 from shardstream.pack.sources.opening import open_source
 from shardstream.shards.fields import FieldType, from_bytes
@@ -42,7 +42,7 @@ from shardstream.sizes import parse_size
 from shardstream.storage.base.address import parse
 from shardstream.storage.base.awaited import AwaitedRequest
 from shardstream.testing import MemoryStore
-from tests.dataset.foreign.mutating import damaged
+from tests.formats.catalog.mutating import damaged
 from tests.images.jpeg_processes import Case, every_process, installed, lies, problems
 from tests.shards.making import extract_all, samples_of, scan_bytes, shard_bytes
 from tests.shards.test_damage import index_start_fits, reseal

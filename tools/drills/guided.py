@@ -82,7 +82,7 @@ def main() -> None:
     with atheris.instrument_imports(include=["shardstream"]):
         from drills.fuzz import MEMORY, targets
         from shardstream.errors import ShardStreamError
-        from tests.dataset.foreign.mutating import damaged
+        from tests.formats.catalog.mutating import damaged
     folder, name, *options = sys.argv[1:]
     (target,) = (one for one in targets(Path(folder) / f"made-{time.time_ns()}") if one.name == name)
     kind = next(iter(target.seeds))

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # needs: numpy torch opencv-python-headless numba tqdm psutil terminaltables fastargs assertpy pillow
-"""Write .beton files with FFCV, and what its own loader gives: golden files of `tests/shards/foreign`.
+"""Write .beton files with FFCV, and what its own loader gives: golden files of `tests/formats`.
 
     git clone https://github.com/libffcv/ffcv FFCV && git -C FFCV checkout 3a12966
     PYTHONPATH=FFCV python tools/foreign/golden_beton.py tests/golden/foreign/beton

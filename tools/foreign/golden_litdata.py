@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # needs: litdata==0.2.76 torch==2.13.0 torchvision==0.28.0 pyarrow==26.0.1 zstd==1.5.7.2 cryptography==50.0.2
-"""Write LitData data sets with litdata, and what its own reader gives: golden files of `tests/shards/foreign`.
+"""Write LitData data sets with litdata, and what its own reader gives: golden files of `tests/formats`.
 
     tools/foreign/make_golden litdata              # in an environment of its own
     python tools/foreign/golden_litdata.py FOLDER  # in one that has litdata

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # needs: mosaicml-streaming==0.13.0 torch==2.15.0 torchvision==0.29.2 pillow==13.0.0
-"""Write MDS data sets with mosaicml-streaming, and what its own reader gives: golden files of `tests/shards/foreign`.
+"""Write MDS data sets with mosaicml-streaming, and what its own reader gives: golden files of `tests/formats`.
 
     tools/foreign/make_golden mds              # in an environment of its own
     python tools/foreign/golden_mds.py FOLDER  # in one that has mosaicml-streaming

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # needs: megatron-core==0.12.1 torch==2.13.0
-"""Write Megatron data sets with Megatron Core, and what its own reader gives: golden files of `tests/shards/foreign`.
+"""Write Megatron data sets with Megatron Core, and what its own reader gives: golden files of `tests/formats`.
 
     python tools/foreign/golden_megatron.py tests/golden/foreign/megatron  # in an environment that has megatron-core
 

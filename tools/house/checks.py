@@ -56,7 +56,7 @@ def wide_signatures(house: House) -> Iterator[str]:
         count = sum(one is not None and one.arg not in ("self", "cls") for one in plain)
         apart = (
             (module.name, name.removesuffix(".__init__")) in house.public
-            or (module.name.startswith("shardstream.cli.") and name in commands)
+            or (module.name.startswith(("shardstream.cli.", "shardstream.formats.commands.")) and name in commands)
             or (node.decorator_list and any(source in _LOOPS for source, *_ in module.imports))
             or module.name.startswith("shardstream.order.")
         )

@@ -5,8 +5,6 @@
 ``repack``          ``shardstream repack URL DEST``
 ``export``          ``shardstream export URL DEST --to files|webdataset|parquet|mds``
 ``merge``           ``shardstream merge URL... DEST``
-``index``           ``shardstream index URL``, of data of another library
-``migrate``         ``shardstream migrate URL``: the way over from another library
 ``info``            ``shardstream info URL``
 ``verify``          ``shardstream verify URL``
 ``view``            ``shardstream view URL [SAMPLE]...``

@@ -13,9 +13,9 @@ import urllib.request
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from shardstream.braces import without_braces
 from shardstream.diagnose.doctor.finding import Finding
 from shardstream.errors import NotFoundError, ShardStreamError, UsageError
+from shardstream.names.braces import without_braces
 from shardstream.shards.heads import MANIFEST_NAME
 from shardstream.sizes import size
 from shardstream.storage import Location, RetryPolicy, Store, open_object, open_store

@@ -17,10 +17,10 @@ from numpy.typing import NDArray
 
 from shardstream.errors import UsageError
 from shardstream.extras import require
+from shardstream.formats.chunks.mds import DTYPES
 from shardstream.pack.export.contract import KEY, Compression, Sample, Target, receipt_of
 from shardstream.shards.arrays import npy_array
 from shardstream.shards.fields import FieldType, ValuesType
-from shardstream.shards.foreign.formats.chunks.mds import DTYPES
 from shardstream.shards.manifest import Manifest
 from shardstream.storage import ObjectWriter, Store
 from shardstream.storage.base.sorting import no_room

@@ -13,8 +13,8 @@ import numpy as np
 import xxhash
 
 from shardstream.errors import UsageError
+from shardstream.names.strays import find_stray
 from shardstream.shards.fields import FieldType, ValuesType, type_of_extension
-from shardstream.shards.foreign.strays import find_stray
 
 _EXTENSIONS = {"bytes": "bin", "str": "txt", "array": "npy", "tensor": "safetensors"}  # where the type's name is none
 _CONTROL = re.compile(r"[%\x00-\x1f\x7f]")

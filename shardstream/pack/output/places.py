@@ -7,9 +7,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, is_dataclass
 from typing import Any, TypeVar
 
-from shardstream.dataset.foreign.spec import ForeignSpec
 from shardstream.dataset.opened import OpenedDataset
 from shardstream.dataset.opening import Versions, find_replicas, place_of, refuse_unused, versions_of
+from shardstream.formats.catalog.spec import ForeignSpec
 from shardstream.storage import Location, PathOrUrl, Transport, locate
 from shardstream.storage.cache import Cache
 from shardstream.storage.opening import takes_options

@@ -10,6 +10,9 @@ from functools import partial
 from typing import Any
 
 from shardstream.errors import FieldError, SourceError, TooManyRejectsError, UsageError, did_you_mean
+from shardstream.formats.scans.names import SplitsError
+from shardstream.formats.sources.foreign import SourceReading
+from shardstream.names.globs import split_glob
 from shardstream.pack.encode.files import Files
 from shardstream.pack.execution.task import ShardTask
 from shardstream.pack.execution.workers import run_in_processes
@@ -38,11 +41,8 @@ from shardstream.pack.sources import Reject, Source
 from shardstream.pack.sources.base import StreamSource
 from shardstream.pack.sources.classes import names_of, place_of
 from shardstream.pack.sources.declared import stored_types
-from shardstream.pack.sources.foreign import SourceReading
 from shardstream.pack.sources.opening import names_urls, open_source, roots
 from shardstream.progress import OnProgress, ignore
-from shardstream.shards.foreign.globs import split_glob
-from shardstream.shards.foreign.names import SplitsError
 from shardstream.shards.framings import framing_of
 from shardstream.shards.growing import check_grows, grown
 from shardstream.shards.heads import parse_head

@@ -9,11 +9,6 @@
 ``keys``           keys from paths, line numbers and columns
 ``paths``          paths and URLs; pure text
 ``missing``        what to write in place of a path that is not there
-``foreign``        data of other libraries, through their catalogue
-``foreign_items``  what becomes of their samples: fields that are chosen, labels, keys
-``table_rows``     whether the rows of a table are samples, or a list of files
-``packages``       what is read by packages of its own: Zarr, Lance, ArrayRecord
-``containers``     which files hold many samples each; what is in a folder
 ``tars``           tar files that can only be read in order: compressed ones, and pipes
 ``python``         sequences and iterables of dicts, Hugging Face's among them
 ``stored``         data sets of ours, to be packed again

@@ -9,8 +9,8 @@ from typing import TypeAlias
 
 from shardstream.dataset.opened import OpenedDataset
 from shardstream.errors import NotFoundError, SourceError, UsageError
+from shardstream.formats.catalog.catalog import Catalogue
 from shardstream.pack.sources.lists.list_file import open_list
-from shardstream.shards.catalogue import Catalogue
 from shardstream.shards.heads import MANIFEST_NAME
 from shardstream.storage import Location, PathOrUrl, is_place, open_store
 

@@ -23,7 +23,10 @@ import numpy as np
 import xxhash
 
 from shardstream.errors import SourceError, UsageError
+from shardstream.formats.scans.names import refuse_splits
+from shardstream.formats.sources.containers import holds_containers, is_container
 from shardstream.images.formats import BY_SUFFIX, refused_suffix
+from shardstream.names.strays import Strays
 from shardstream.pack.sources.base import (
     LABEL,
     FieldOfExtension,
@@ -33,7 +36,6 @@ from shardstream.pack.sources.base import (
     Reject,
     field_of_extension,
 )
-from shardstream.pack.sources.containers import holds_containers, is_container
 from shardstream.pack.sources.duplicates import check_unique
 from shardstream.pack.sources.keys import check_mode, key_of_name
 from shardstream.pack.sources.listings import Entry, FileListing, grouped
@@ -41,8 +43,6 @@ from shardstream.pack.sources.lists.labels import Classes, LabelMode, not_listed
 from shardstream.pack.sources.lists.spool import Records, RecordSource, Spool
 from shardstream.pack.sources.paths import join
 from shardstream.shards.fields import FieldType
-from shardstream.shards.foreign.names import refuse_splits
-from shardstream.shards.foreign.strays import Strays
 from shardstream.shards.heads import MANIFEST_NAME
 from shardstream.text import valid_unicode
 

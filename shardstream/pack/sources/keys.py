@@ -6,8 +6,8 @@ import os
 from dataclasses import dataclass, field
 
 from shardstream.errors import UsageError
+from shardstream.pack.sources.lists.records import Broken
 from shardstream.pack.sources.paths import join, without_scheme
-from shardstream.shards.foreign.formats.files.records import Broken
 from shardstream.shards.index import check_key
 from shardstream.text import valid_unicode
 

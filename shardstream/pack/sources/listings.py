@@ -10,11 +10,11 @@ from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
 from shardstream.errors import AccessError, NotFoundError, SourceError
+from shardstream.formats.files.names import is_media, suffix_of
+from shardstream.names.globs import Glob, glob_pattern
+from shardstream.names.strays import Strays, find_stray
 from shardstream.pack.sources.missing import instead_of
 from shardstream.pack.sources.paths import join
-from shardstream.shards.foreign.formats.files.names import is_media, suffix_of
-from shardstream.shards.foreign.globs import Glob, glob_pattern
-from shardstream.shards.foreign.strays import Strays, find_stray
 from shardstream.storage import Location, Store, open_store
 from shardstream.storage.base.sorting import SortedNames
 from shardstream.storage.local.links import refuse_planted_link

@@ -9,11 +9,12 @@ from dataclasses import replace
 from functools import lru_cache, partial
 from typing import Any
 
-from shardstream.dataset.foreign.places import rooted
 from shardstream.errors import FormatError, NotFoundError, PlaceholderError, SourceError, StorageError, UsageError
-from shardstream.images.formats import BY_SUFFIX
-from shardstream.pack.sources.base import Source, StreamSource
-from shardstream.pack.sources.containers import (
+from shardstream.formats.blocks.found_blocks import OR_PACK
+from shardstream.formats.catalog.places import rooted
+from shardstream.formats.files.lists import LIST_OF_MPDATASET
+from shardstream.formats.scans.object_bytes import placeholder_in
+from shardstream.formats.sources.containers import (
     first_table,
     is_streamed,
     is_tar,
@@ -24,8 +25,13 @@ from shardstream.pack.sources.containers import (
     named_files,
     names_containers,
 )
+from shardstream.formats.sources.foreign import ForeignSource, SourceReading
+from shardstream.formats.sources.packages import PackageSource, open_package
+from shardstream.formats.sources.table_rows import TableRows, rows_of_table
+from shardstream.images.formats import BY_SUFFIX
+from shardstream.names.globs import split_glob
+from shardstream.pack.sources.base import Source, StreamSource
 from shardstream.pack.sources.folders import FolderSource, Group
-from shardstream.pack.sources.foreign import ForeignSource, SourceReading
 from shardstream.pack.sources.listings import FileListing
 from shardstream.pack.sources.lists.columns import Wanted
 from shardstream.pack.sources.lists.compressed import is_archive
@@ -36,15 +42,9 @@ from shardstream.pack.sources.lists.table_fields import JSON
 from shardstream.pack.sources.lists.tables import TABLES, open_tables
 from shardstream.pack.sources.missing import instead_of
 from shardstream.pack.sources.numbered import numbered
-from shardstream.pack.sources.packages import PackageSource, open_package
 from shardstream.pack.sources.paths import scheme_of
 from shardstream.pack.sources.python import python_source
-from shardstream.pack.sources.table_rows import TableRows, rows_of_table
 from shardstream.pack.sources.tars import TarSource, tar_paths
-from shardstream.shards.foreign.formats.files.lists import LIST_OF_MPDATASET
-from shardstream.shards.foreign.found_blocks import OR_PACK
-from shardstream.shards.foreign.globs import split_glob
-from shardstream.shards.foreign.object_bytes import placeholder_in
 from shardstream.shards.heads import is_no_data_set
 from shardstream.storage import Location, locate, open_object
 from shardstream.storage.base.location import Access

@@ -22,11 +22,11 @@ from shardstream.dataset.opened import OpenedDataset
 from shardstream.dataset.row_set import RowSet
 from shardstream.errors import DecodeError, SourceError, UsageError
 from shardstream.faults import fault_kind
+from shardstream.formats.framing import NAME as FOREIGN
 from shardstream.pack.sources.base import Item, Reject, Source, SourcePart
 from shardstream.pack.sources.duplicates import KeyNumbers, check_unique
 from shardstream.pack.sources.keys import check_mode, key_of_name
 from shardstream.shards.fields import FieldType, ValuesType
-from shardstream.shards.foreign.framing import NAME as FOREIGN
 from shardstream.shards.manifest import Manifest, unknown_field
 
 _AT_ONCE = 256  # samples read together, at least

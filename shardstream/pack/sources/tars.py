@@ -20,17 +20,17 @@ from typing import Any
 
 import xxhash
 
-from shardstream.braces import without_braces
 from shardstream.errors import FormatError, NotFoundError, ShardStreamError, SourceError
 from shardstream.faults import fault_kind
+from shardstream.formats.scans.object_bytes import placeholder_in
+from shardstream.formats.scans.rows import told_count
+from shardstream.names.braces import without_braces
+from shardstream.names.globs import local_matches
+from shardstream.names.strays import Strays, find_stray
 from shardstream.pack.sources.base import LABEL, Item, Reject, SourcePart, StreamSource
 from shardstream.pack.sources.keys import check_mode
 from shardstream.pack.sources.lists.labels import Classes, not_listed
 from shardstream.pack.sources.missing import instead_of
-from shardstream.shards.foreign.globs import local_matches
-from shardstream.shards.foreign.object_bytes import placeholder_in
-from shardstream.shards.foreign.rows import told_count
-from shardstream.shards.foreign.strays import Strays, find_stray
 from shardstream.storage import Location, open_object, open_store
 from shardstream.storage.base.ranged import RangedFile
 from shardstream.text import valid_unicode

@@ -19,12 +19,12 @@ from shardstream.dataset.shared import TRACED_SINCE, WorkerStatus
 from shardstream.dataset.step import Step
 from shardstream.decode.usercall import SampleCalls, UserCall, global_states_kept
 from shardstream.errors import ShardStreamError, UsageError
+from shardstream.formats.blocks.held import keep_blocks
 from shardstream.images.geometry import UPRIGHT, Geometry, as_stored
 from shardstream.sizes import parse_size
 from shardstream.storage import ReadQueue, counters
 from shardstream.storage.base.awaited import listen
 from shardstream.storage.base.heap import keep_freed_memory
-from shardstream.storage.blocks.held import keep_blocks
 from shardstream.storage.cache.capacity import memory_left
 from shardstream.stream.batching.batches import BatchBuilder, chosen_slots, kept_slots, no_mask, none_kept, own_slots
 from shardstream.stream.batching.lost_slots import LostSlots

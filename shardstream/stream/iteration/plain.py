@@ -8,10 +8,10 @@ from typing import Any
 import numpy as np
 
 from shardstream.dataset.costs import Costs, CostSpec
-from shardstream.dataset.foreign.spec import ForeignSpec
 from shardstream.dataset.opened import DatasetAddress, OpenedDataset
 from shardstream.dataset.shared import SharedWords
 from shardstream.dataset.weights import Weighing, WeightSpec, WholeWeights
+from shardstream.formats.catalog.spec import ForeignSpec
 from shardstream.storage.base.location import Access, Location, location_of, pickled_store
 from shardstream.stream.iteration.settings import as_dict
 

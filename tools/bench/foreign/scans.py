@@ -28,8 +28,8 @@ def scan(store: str, name: str) -> dict[str, Any]:
     Of tars that is ``tarfile``'s list of members; of others, to read the files whole: into one buffer of 1 MB that is
     used again and again, or each into bytes of its own. All take turns; objects are opened anew in each.
     """
-    from shardstream.shards.foreign.contract import ObjectListing, shown
-    from shardstream.shards.foreign.formats.registry import format_named
+    from shardstream.formats.contract import ObjectListing, shown
+    from shardstream.formats.registry import format_named
     from shardstream.storage.local.store import LocalStore
 
     reader = format_named(FORMATS[name].source)

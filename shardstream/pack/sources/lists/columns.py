@@ -6,13 +6,13 @@ from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from shardstream.errors import UsageError, did_you_mean
+from shardstream.formats.files.columns import LABEL_NAMES
+from shardstream.formats.files.columns import PATH_NAMES as FILE_NAMES
 from shardstream.pack.sources.base import LABEL
 from shardstream.pack.sources.keys import MODES
 from shardstream.pack.sources.lists.labels import Classes, LabelMode
 from shardstream.pack.sources.lists.mapping import NAME, BoundField, FieldRule, bound_columns, is_path, unknown_type
-from shardstream.shards.foreign.formats.files.columns import LABEL_NAMES
-from shardstream.shards.foreign.formats.files.columns import PATH_NAMES as FILE_NAMES
-from shardstream.shards.foreign.formats.files.records import Broken, CellKind, Cells, Column
+from shardstream.pack.sources.lists.records import Broken, CellKind, Cells, Column
 
 _REST = "*"  # all columns that are not taken
 PATH_NAMES = FILE_NAMES | {"url", "image_url"}

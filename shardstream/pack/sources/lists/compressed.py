@@ -6,9 +6,9 @@ import os
 from collections.abc import Callable, Iterator
 
 from shardstream.errors import FormatError, SourceError
-from shardstream.shards.foreign import decompression
-from shardstream.shards.foreign.decompression import Codec, pieces, plain_name
-from shardstream.shards.foreign.formats.files.quotes import LONGEST
+from shardstream.pack.sources.lists import decompression
+from shardstream.pack.sources.lists.decompression import Codec, pieces, plain_name
+from shardstream.pack.sources.lists.quotes import LONGEST
 
 LIST_SUFFIXES = frozenset((".csv", ".tsv", ".jsonl", ".ndjson", ".txt", ".lst"))
 _PEEK = 4096

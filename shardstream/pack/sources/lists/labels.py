@@ -8,7 +8,7 @@ from functools import cached_property
 from typing import Any, Literal, TypeAlias
 
 from shardstream.errors import SourceError, UsageError, did_you_mean
-from shardstream.shards.foreign.formats.files.records import parse_label, shown
+from shardstream.pack.sources.lists.records import parse_label, shown
 
 _MOST_NAMES = 1_000_000
 

@@ -15,8 +15,7 @@ from shardstream.pack.sources.keys import KeyRule
 from shardstream.pack.sources.lists.columns import Columns
 from shardstream.pack.sources.lists.labels import LabelMode, not_listed, unknown_class
 from shardstream.pack.sources.lists.mapping import NAME, check_text
-from shardstream.pack.sources.paths import Origin, extension_of, join
-from shardstream.shards.foreign.formats.files.records import (
+from shardstream.pack.sources.lists.records import (
     Broken,
     CellKind,
     Cells,
@@ -30,6 +29,7 @@ from shardstream.shards.foreign.formats.files.records import (
     split,
     text_of,
 )
+from shardstream.pack.sources.paths import Origin, extension_of, join
 from shardstream.text import valid_unicode
 
 _LABEL, _LABELS = parse_type("float32"), parse_type("array:float32")

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from shardstream.pack.sources.lists.compressed import too_long
 from shardstream.pack.sources.lists.list_file import ListFile
-from shardstream.shards.foreign.formats.files.quotes import BOM, LONGEST, grouped
+from shardstream.pack.sources.lists.quotes import BOM, LONGEST, grouped
 
 _CHUNK = 4 << 20
 _AT_ONCE = 1 << 16  # records of an odd csv

@@ -14,6 +14,19 @@ from shardstream.errors import FieldError, UsageError, did_you_mean
 from shardstream.images.formats import BY_SUFFIX
 from shardstream.pack.sources.base import LABEL, Value
 from shardstream.pack.sources.declared import array_dtype, declared_name, fitted, parse_type, type_named
+from shardstream.pack.sources.lists.chosen import FILE, filled, split_template
+from shardstream.pack.sources.lists.records import (
+    TRUTH,
+    Broken,
+    Cells,
+    Column,
+    cell,
+    is_image,
+    kind_of,
+    parse_number,
+    shown,
+    text_of,
+)
 from shardstream.pack.sources.paths import extension_of
 from shardstream.pack.sources.values import is_picture_name
 from shardstream.shards.fields import (
@@ -25,19 +38,6 @@ from shardstream.shards.fields import (
     check_field_name,
     to_fixed,
     type_of_extension,
-)
-from shardstream.shards.foreign.formats.files.chosen import FILE, filled, split_template
-from shardstream.shards.foreign.formats.files.records import (
-    TRUTH,
-    Broken,
-    Cells,
-    Column,
-    cell,
-    is_image,
-    kind_of,
-    parse_number,
-    shown,
-    text_of,
 )
 from shardstream.shards.scalars import to_scalar
 from shardstream.sizes import plural

@@ -10,7 +10,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from shardstream.shards.foreign.formats.files.records import Column
+from shardstream.pack.sources.lists.records import Column
 
 _decode = json.JSONDecoder().raw_decode
 _UNLIKE = "\t\r\n"  # what no column may hold

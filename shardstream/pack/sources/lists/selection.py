@@ -13,7 +13,7 @@ from shardstream.dataset.source import DatasetSource
 from shardstream.errors import SourceError, UsageError
 from shardstream.pack.sources.lists.compressed import too_long
 from shardstream.pack.sources.lists.list_file import open_list
-from shardstream.shards.foreign.formats.files.quotes import LONGEST
+from shardstream.pack.sources.lists.quotes import LONGEST
 from shardstream.storage import locate
 
 _PIECE = 1 << 20  # bytes of a file of keys

@@ -21,24 +21,23 @@ import xxhash
 from numpy.typing import NDArray
 
 from shardstream.errors import SourceError, UsageError
-from shardstream.pack.sources.keys import MODES, KeyRule
-from shardstream.pack.sources.lists.columns import Columns, Wanted, settled, understand
-from shardstream.pack.sources.lists.line_reader import LineReader
-from shardstream.pack.sources.lists.lines import LineIndex, index_lines, survey, text_pieces
-from shardstream.pack.sources.lists.list_file import ListFile, open_list
-from shardstream.pack.sources.lists.mapping import FieldRule, declared_types, types_alone
-from shardstream.pack.sources.lists.scan import scan
-from shardstream.pack.sources.lists.spool import Records, RecordSource
-from shardstream.pack.sources.paths import Origin, join
-from shardstream.shards.foreign.compressed import plain_start
-from shardstream.shards.foreign.decompression import plain_name
-from shardstream.shards.foreign.formats.files.lists import (
+from shardstream.formats.blocks.compressed import plain_start
+from shardstream.formats.files.lists import (
     CLASSES_OF_MPDATASET,
     LIST_OF_MPDATASET,
     listed_classes,
 )
-from shardstream.shards.foreign.formats.files.quotes import COMMA, TAB, TabQuotes, tab_quotes
-from shardstream.shards.foreign.formats.files.records import (
+from shardstream.formats.jsonl.first_rows import rows_of
+from shardstream.formats.scans.rows import usable_field
+from shardstream.pack.sources.keys import MODES, KeyRule
+from shardstream.pack.sources.lists.columns import Columns, Wanted, settled, understand
+from shardstream.pack.sources.lists.decompression import plain_name
+from shardstream.pack.sources.lists.line_reader import LineReader
+from shardstream.pack.sources.lists.lines import LineIndex, index_lines, survey, text_pieces
+from shardstream.pack.sources.lists.list_file import ListFile, open_list
+from shardstream.pack.sources.lists.mapping import FieldRule, declared_types, types_alone
+from shardstream.pack.sources.lists.quotes import COMMA, TAB, TabQuotes, tab_quotes
+from shardstream.pack.sources.lists.records import (
     Broken,
     CellKind,
     Column,
@@ -47,8 +46,9 @@ from shardstream.shards.foreign.formats.files.records import (
     list_kind,
     split,
 )
-from shardstream.shards.foreign.formats.jsonl.first_rows import rows_of
-from shardstream.shards.foreign.rows import usable_field
+from shardstream.pack.sources.lists.scan import scan
+from shardstream.pack.sources.lists.spool import Records, RecordSource
+from shardstream.pack.sources.paths import Origin, join
 from shardstream.storage import Location, open_object, open_store
 
 _FIRST = 100

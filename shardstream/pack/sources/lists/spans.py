@@ -10,9 +10,9 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from shardstream.pack.sources.lists.quotes import TAB
+from shardstream.pack.sources.lists.records import DELIMITERS, CellKind
 from shardstream.pack.sources.paths import scheme_of
-from shardstream.shards.foreign.formats.files.quotes import TAB
-from shardstream.shards.foreign.formats.files.records import DELIMITERS, CellKind
 
 Integers = NDArray[np.int64]
 _NEWLINE, _RETURN, _QUOTE, _SLASH, _DOT, _TAB = b'\n\r"/.\t'

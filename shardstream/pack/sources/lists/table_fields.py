@@ -7,22 +7,22 @@ from dataclasses import replace
 from typing import Any, NamedTuple
 
 from shardstream.dataset.dataset_rows import DatasetRows
-from shardstream.dataset.foreign.make import find_or_make
-from shardstream.dataset.foreign.plan import Making
-from shardstream.dataset.foreign.spec import ForeignSpec
-from shardstream.dataset.foreign.write import AbsentFieldError
 from shardstream.dataset.opened import DatasetAddress, OpenedDataset
 from shardstream.errors import UsageError
+from shardstream.formats.arrow.columns import TableField, features_of, fields_of
+from shardstream.formats.arrow.format import Arrow
+from shardstream.formats.arrow.messages import read_schema
+from shardstream.formats.catalog.make import find_or_make
+from shardstream.formats.catalog.plan import Making
+from shardstream.formats.catalog.spec import ForeignSpec
+from shardstream.formats.catalog.write import AbsentFieldError
+from shardstream.formats.contract import ForeignFormat
+from shardstream.formats.parquet.fields import all_fields
+from shardstream.formats.parquet.format import Parquet
+from shardstream.formats.scans.object_bytes import ObjectBytes
+from shardstream.formats.scans.rows import usable_field
 from shardstream.pack.sources.base import LABEL
 from shardstream.pack.sources.lists.mapping import FieldRule
-from shardstream.shards.foreign.contract import ForeignFormat
-from shardstream.shards.foreign.formats.arrow.columns import TableField, features_of, fields_of
-from shardstream.shards.foreign.formats.arrow.format import Arrow
-from shardstream.shards.foreign.formats.arrow.messages import read_schema
-from shardstream.shards.foreign.formats.parquet.fields import all_fields
-from shardstream.shards.foreign.formats.parquet.format import Parquet
-from shardstream.shards.foreign.object_bytes import ObjectBytes
-from shardstream.shards.foreign.rows import usable_field
 from shardstream.storage import Location, Store
 from shardstream.storage.base.store import ObjectMeta
 

@@ -1,0 +1,17 @@
+"""Catalogs: datasets of other libraries are found and indexed, and then opened like ours.
+
+================  =============================================================================
+``catalog``       a dataset of ours without the bytes: objects of other libraries, and the indexes of their samples
+``object_table``  its objects, their shards, and the blocks of compressed ones
+``spec``          which objects a user means, and how they are to be read
+``places``        files of other libraries among the places that a user names
+``plan``          what a listing has, and how it is to be scanned
+``scan``          one object to the indexes of its samples
+``scanning``      all objects, some of them side by side; how long that takes
+``journal``       what was scanned, on the disk, so that a killed run goes on
+``write``         what was scanned becomes a catalogue
+``kept``          where a catalogue lies: beside the data, or in a folder of this machine
+``make``          finding a catalogue, or making it; what is known already is not scanned again
+``indexing``      ``index``: the same as a verb
+================  =============================================================================
+"""

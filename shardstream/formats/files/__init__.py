@@ -1,0 +1,12 @@
+"""Folders of pictures and lists of files: every value an object of its own.
+
+===========  ====================================================
+``format``   what is one, and which files there are
+``folders``  files in class folders, or flat, as runs of samples
+``lists``    a list, read twice: what all of it shares, then its rows
+``text``     the records of a list, a piece at a time, also of a compressed one
+``columns``  which column of a list is what
+``values``   what becomes of the cells of a column
+``names``    names of files in lists, keys, and types by suffix
+===========  ====================================================
+"""

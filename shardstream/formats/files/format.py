@@ -1,0 +1,50 @@
+"""``SingleFiles``: folders of class folders, flat folders of pictures, and lists of files, trained on as they are."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any, ClassVar
+
+from shardstream.errors import FormatError
+from shardstream.formats.contract import ForeignFormat, ForeignObject, ObjectListing, Recognised
+from shardstream.formats.files import folders, lists
+from shardstream.formats.files.columns import OPTIONS
+from shardstream.formats.scans.object_bytes import ObjectBytes
+from shardstream.formats.scans.rows import ScannedRows
+from shardstream.storage import Store
+
+
+class SingleFiles(ForeignFormat):
+    """An object a value."""
+
+    name = "files"
+    title = "single files"
+    options: ClassVar[Mapping[str, str]] = OPTIONS
+    loose = True
+    fallback = True
+    chooses = True
+
+    def recognise(self, listing: ObjectListing, options: Mapping[str, str]) -> Recognised | None:
+        if listing.named and any(lists.is_list(one.path) for one in listing.objects):
+            if len(listing.objects) > 1:
+                raise FormatError(
+                    "a list of files is a data set by itself", url=listing.url, hint="give one list, or join them"
+                )
+            (one,) = listing.objects
+            return lists.recognised(listing, one, options)
+        if lists.is_mpdataset(listing):
+            one = next(one for one in listing.objects if one.path == lists.LIST_OF_MPDATASET)
+            return lists.recognised(listing, one, options)
+        return folders.recognised(listing)
+
+    def open(self, store: Store, one: ForeignObject) -> ObjectBytes:
+        """Nothing of a run of files, whose names are known already."""
+        return _Unread(store, one.path, 0) if "files" in one.about else super().open(store, one)
+
+    def scan(self, data: ObjectBytes, about: Mapping[str, Any]) -> Iterator[ScannedRows]:
+        return folders.scanned(about, data.url) if "files" in about else lists.scanned(data, about)
+
+
+class _Unread(ObjectBytes):
+    def __init__(self, store: Store, path: str, size: int) -> None:
+        self.path, self.url, self.size = path, store.locate(path), size

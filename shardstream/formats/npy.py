@@ -1,0 +1,218 @@
+"""numpy's files: an array is a field, and its first axis counts samples. ``.npy``: one; ``.npz``: those of a zip."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from shardstream.errors import FieldError, FormatError, UnsupportedError, UsageError
+from shardstream.formats.contract import ForeignFormat, ForeignObject, ObjectListing, Recognised
+from shardstream.formats.scans.object_bytes import ObjectBytes
+from shardstream.formats.scans.rows import ScannedRows, numbered_keys, pieces, usable_field
+from shardstream.formats.zip.directory import (
+    CHECKSUMS,
+    check_stored,
+    located,
+    read_directory,
+    wrong_members,
+)
+from shardstream.shards.arrays import NPY_HEAD, NPY_MAGIC, npy_head
+from shardstream.shards.fields import SCALAR_TYPES, FieldType
+from shardstream.shards.index import Column
+from shardstream.storage.base.store import ObjectMeta
+
+_ZIP = b"PK\3\4"
+_SAY_SHARDS = "give the URL of one of them, or files=shards where each holds many samples"
+
+
+class Npy(ForeignFormat):
+    """``.npy`` and uncompressed ``.npz``: arrays whose first axis counts samples."""
+
+    name: ClassVar[str] = "npy"
+    title: ClassVar[str] = "numpy arrays (.npy, .npz)"
+    options: ClassVar[Mapping[str, str]] = {
+        "files": "'shards': several .npz files are shards of one data set, with the same arrays in each"
+    }
+    window: ClassVar[int] = 64 << 10
+
+    def recognise(self, listing: ObjectListing, options: Mapping[str, str]) -> Recognised | None:
+        found = listing.only(".npy", ".npz")
+        if not found:
+            return None
+        if listing.first_that(found, lambda start: start.startswith((NPY_MAGIC, _ZIP))) is None:
+            return None
+        _check_one_data_set(listing, found, options.get("files"))
+        return Recognised(tuple(ForeignObject(one.path, one.size) for one in found))
+
+    def scan(self, data: ObjectBytes, about: Mapping[str, Any]) -> Iterator[ScannedRows]:
+        if not _is_npy(data.path):
+            yield from _rows(data, list(_members(data)), None)
+            return
+        stem = data.path.rpartition("/")[2][:-4]
+        array = _Array.of(data, usable_field(stem), 0, data.size)
+        count, damage = array.samples, None
+        if array.missing > 0:
+            count = (data.size - array.begin) // array.width
+            what = f"the array announces {array.missing} bytes more: {array.samples - count} of {array.samples} samples"
+            damage = data.damaged(f"{what} are lost", data.size)
+        if damage and not count:
+            raise damage
+        yield from _rows(data, [array], damage, count)
+
+    def announced(self, data: ObjectBytes, about: Mapping[str, Any]) -> int | None:
+        if not _is_npy(data.path):
+            return None
+        return _Array.of(data, usable_field(data.path.rpartition("/")[2][:-4]), 0, data.size).samples
+
+    def checksums(self, one: ForeignObject) -> str:
+        return CHECKSUMS if not _is_npy(one.path) else ""
+
+    def differences(self, data: ObjectBytes, about: Mapping[str, Any]) -> Iterator[FormatError]:
+        return iter(()) if _is_npy(data.path) else wrong_members(data)
+
+
+@dataclass(frozen=True, slots=True)
+class _Array:
+    """A field: where the array of an NPY file begins, and what it is.
+
+    Attributes:
+        name: The field.
+        kind: Its type: a scalar, or a fixed array.
+        samples: Length of the first axis.
+        begin: Where the elements begin in the object.
+        missing: Bytes that the file should have beyond those that it has.
+    """
+
+    name: str
+    kind: FieldType
+    samples: int
+    begin: int
+    missing: int
+
+    @property
+    def width(self) -> int:
+        """Bytes of a sample."""
+        return self.kind.width
+
+    @staticmethod
+    def of(data: ObjectBytes, name: str, at: int, size: int) -> _Array:
+        """The array of an NPY file that lies at a place of the object."""
+        try:
+            head = npy_head(data.get(at, min(size, NPY_HEAD)))
+        except UnsupportedError as error:
+            raise data.unsupported(f"{name!r} cannot be read: {error.what}", at, hint=_PLAIN) from error
+        except (ValueError, TypeError) as error:
+            raise data.damaged(f"{name!r} cannot be read: {error}", at) from error
+        kind = _type_of(data, name, at, head.dtype, head.shape, head.fortran)
+        missing = head.shape[0] * kind.width - (size - head.start)
+        if missing < 0:
+            raise data.damaged(f"there are {-missing} bytes after the array {name!r}", at + size + missing)
+        return _Array(name, kind, head.shape[0], at + head.start, missing)
+
+    def column(self, data: ObjectBytes, begin: int, end: int) -> Column:
+        """Rows ``[begin, end)`` of it."""
+        place = self.begin + begin * self.width
+        if self.kind.kind == "fixed":
+            return Column(self.name, self.kind, base=place)
+        return Column(self.name, self.kind, values=_numbers(data, self.kind, place, end - begin))
+
+
+_PLAIN = "arrays of plain numbers are read: write it as one, without Python objects and structures"
+
+
+def _type_of(
+    data: ObjectBytes, name: str, at: int, dtype: np.dtype[Any], shape: tuple[int, ...], fortran: bool
+) -> FieldType:
+    if not shape:
+        raise data.unsupported(f"{name!r} is a single value, without an axis of samples", at, hint="pack it")
+    if dtype.name not in SCALAR_TYPES:
+        raise data.unsupported(f"{name!r} is an array of {dtype.name}", at, hint=_PLAIN)
+    if dtype.str.startswith(">"):
+        raise data.unsupported(
+            f"{name!r} is big-endian, and values are read where they lie", at, hint="write it in little-endian"
+        )
+    if fortran and len(shape) > 1:
+        raise data.unsupported(
+            f"{name!r} is in Fortran order: its samples do not lie one after another",
+            at,
+            hint="write it in C order (numpy.ascontiguousarray)",
+        )
+    if not math.prod(shape[1:]):
+        raise data.unsupported(f"samples of {name!r} are empty: its shape is {list(shape)}", at, hint="leave it out")
+    try:
+        axes = ",".join(map(str, shape[1:]))
+        return FieldType.parse(f"array:{dtype.name}:{axes}" if axes else dtype.name)
+    except FieldError as error:
+        raise data.unsupported(f"{name!r}: {error.what}", at, hint="pack it with smaller samples") from error
+
+
+def _numbers(data: ObjectBytes, kind: FieldType, place: int, count: int) -> NDArray[Any]:
+    assert kind.dtype is not None
+    if kind.dtype.kind != "b":
+        return data.array(kind.dtype.str, count, place).copy()
+    stored = data.array("|u1", count, place)
+    if np.any(stored > 1):
+        raise data.damaged("bytes that are neither true nor false", place + int((stored > 1).argmax()))
+    return stored.astype(np.bool_)
+
+
+def _is_npy(path: str) -> bool:
+    return path.lower().endswith(".npy")
+
+
+def _check_one_data_set(listing: ObjectListing, found: Sequence[ObjectMeta], files: str | None) -> None:
+    if files not in (None, "shards"):
+        raise UsageError(f"files={files!r} is not known", hint="files=shards, or leave it out")
+    if len(found) == 1:
+        return
+    names = ", ".join(one.path for one in found[:5]) + (", ..." if len(found) > 5 else "")
+    if any(_is_npy(one.path) for one in found):
+        raise FormatError(
+            f"each .npy file is a data set, and there are {len(found)} files: {names}",
+            url=listing.url,
+            hint="give the URL of one of them, or write the arrays into one .npz (numpy.savez)",
+        )
+    if files is None:
+        raise FormatError(f"there are {len(found)} .npz files: {names}", url=listing.url, hint=_SAY_SHARDS)
+
+
+def _members(data: ObjectBytes) -> Iterator[_Array]:
+    """The arrays of an ``.npz``."""
+    directory = read_directory(data)
+    taken: set[str] = set()
+    for number, begin in located(data, directory):
+        member = directory.members[number]
+        check_stored(data, member, "write it with numpy.savez, which does not compress")
+        name = usable_field(member.name[:-4])
+        if not _is_npy(member.name) or name in taken:
+            raise data.damaged(
+                f"{member.name!r} is not an array, or one of two that become the field {name!r}", member.header
+            )
+        taken.add(name)
+        array = _Array.of(data, name, begin, member.size)
+        if array.missing:
+            raise data.damaged(f"the array {name!r} announces {array.missing} bytes more than its member has", begin)
+        yield array
+
+
+def _rows(
+    data: ObjectBytes, arrays: Sequence[_Array], damage: FormatError | None, count: int | None = None
+) -> Iterator[ScannedRows]:
+    if len({array.samples for array in arrays}) > 1:
+        lengths = ", ".join(f"{array.name} {array.samples}" for array in arrays)
+        raise data.unsupported(
+            f"its arrays are of different numbers of samples: {lengths}",
+            0,
+            hint="write those that belong together into one file",
+        )
+    count = arrays[0].samples if arrays and count is None else count or 0
+    arrays = sorted(arrays, key=lambda array: array.name)
+    for begin, end in pieces(count):
+        columns = tuple(array.column(data, begin, end) for array in arrays)
+        last = damage if end == count else None
+        yield ScannedRows(numbered_keys(data.path, begin, end - begin), columns, last)
