@@ -10,7 +10,14 @@ from pathlib import Path
 import pytest
 
 GOLDEN = Path(__file__).resolve().parents[1] / "golden"
-BUILT = {"bins": "bins", "catalogue": "foreign/catalogue", "grown": "grown", "v1": "v1", "values": "values"}
+BUILT = {
+    "bins": "bins",
+    "catalogue": "foreign/catalogue",
+    "grown": "grown",
+    "in_place": "foreign/in_place/inputs.tar.xz",
+    "v1": "v1",
+    "values": "values",
+}
 
 
 def test_they_are_what_was_committed() -> None:
