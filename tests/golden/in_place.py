@@ -15,6 +15,7 @@ import pickle
 import sys
 import tempfile
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -137,8 +138,7 @@ def record_mixture(name: str, folder: Path) -> dict[str, Any]:
         return ss.ShardDataset(urls, fields={"jpg": "bytes", "cls": None}, **how)
 
     make = joined if name == "joined" else mixed.mixture
-    found = {"shuffled": [digest(keys(make(rank))) for rank in range(2)], **interrupted(make)}
-    return json.loads(json.dumps(found).replace(str(folder), PLACE))
+    return json.loads(json.dumps(run([make(rank) for rank in range(2)])).replace(str(folder), PLACE))
 
 
 class Opened:
@@ -170,21 +170,20 @@ def keys(stream: Iterable[Mapping[str, Any]]) -> list[str]:
 def record(name: str, folder: Path) -> dict[str, Any]:
     """Everything about a case."""
     opened = Opened(name, folder)
-    report, dataset = opened.report, opened.dataset()
-    samples = list(ss.Reader(opened.url, fields=opened.fields, **opened.how))
+    report, reader = opened.report, ss.Reader(opened.url, fields=opened.fields, **opened.how)
+    samples, ranks = list(reader), [opened.dataset(rank) for rank in range(2)]
     found: dict[str, Any] = {
         "catalog": catalog_of(Path(report.place)),
         "title": report.title,
         "told": [text.replace(str(folder), PLACE) for text in report.notes],
-        "fingerprint": dataset.manifest.fingerprint,
-        "samples": dataset.samples,
+        "fingerprint": ranks[0].manifest.fingerprint,
+        "samples": ranks[0].samples,
         "keys": keys(samples[:2]),
-        "by_key": digest([ss.Reader(opened.url, fields=opened.fields, **opened.how).get(samples[-1]["__key__"])]),
+        "by_key": digest([reader.get(samples[-1]["__key__"])]),
         "values": values_of(samples),
-        "shuffled": [digest(keys(opened.dataset(rank))) for rank in range(2)],
+        **run(ranks),
     }
-    found |= interrupted(opened.dataset)
-    if report.format not in LOOSE:
+    if opened.case.pack is not None and report.format not in LOOSE:
         given = {"fields": opened.case.fields, "damaged": opened.case.damaged, "workers": 0}
         checked = ss.index(opened.url, checksums=True, cache=folder / "checked", **opened.how, **given)
         found["with_checksums"] = catalog_of(Path(checked.place))["files"]
@@ -194,23 +193,21 @@ def record(name: str, folder: Path) -> dict[str, Any]:
     return json.loads(json.dumps(found).replace(str(folder), PLACE))
 
 
-def interrupted(make: Callable[..., Any]) -> dict[str, Any]:
-    """The state in the middle of an epoch, and what follows it on each of two ranks."""
-    stopped = make()
-    samples = iter(stopped)
-    for _ in range(2):
-        next(samples, None)
-    state = stopped.state_dict()
-    return {"state": state, "after": after(make, state)}
+def run(ranks: Sequence[Any]) -> dict[str, Any]:
+    """The order of an epoch on each rank, the state in the middle of it, and what follows that on each."""
+    samples = iter(ranks[0])
+    begin = keys(islice(samples, 2))
+    state = ranks[0].state_dict()
+    shuffled = [begin + keys(samples), *(keys(rank) for rank in ranks[1:])]
+    return {"shuffled": [digest(one) for one in shuffled], "state": state, "after": after(ranks, state)}
 
 
-def after(make: Callable[..., Any], state: Mapping[str, Any]) -> list[list[str]]:
-    """Keys of what a state goes on with, of the first ranks that there are."""
+def after(ranks: Sequence[Any], state: Mapping[str, Any]) -> list[list[str]]:
+    """Keys of what a state goes on with, of the first samples of each rank."""
     found = []
-    for rank in range(2):
-        resumed = make(rank)
-        resumed.load_state_dict(dict(state))
-        found.append(keys(resumed)[:6])
+    for dataset in ranks:
+        dataset.load_state_dict(dict(state))
+        found.append(keys(dataset)[:6])
     return found
 
 

@@ -55,7 +55,7 @@ def test_all_that_was_recorded_is_compared() -> None:
 @pytest.mark.parametrize("name", RECORDED["pickled"])
 def test_recorded_states_and_pickles_go_on(name: str, tmp_path: Path) -> None:
     opened, recorded = Opened(name, tmp_path), RECORDED["in_place"][name]
-    assert after(opened.dataset, recorded["state"]) == recorded["after"]
+    assert after([opened.dataset(rank) for rank in range(2)], recorded["state"]) == recorded["after"]
     text = RECORDED["pickled"][name].replace(PLACE, str(tmp_path))
     for data in (text.encode(), pickle.dumps(opened.dataset())):
         again = pickle.loads(data)
