@@ -12,9 +12,10 @@ import hashlib
 import json
 import os
 import pickle
+import shutil
 import sys
 import tempfile
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -22,6 +23,7 @@ from typing import Any
 import numpy as np
 
 import shardstream as ss
+from shardstream.storage import ObjectMeta, Store
 from tests.golden.in_place_cases import CASES, INPUTS, PACKINGS, REFUSALS, dated, put
 
 GOLDEN = Path(__file__).parent
@@ -141,6 +143,11 @@ def record_mixture(name: str, folder: Path) -> dict[str, Any]:
     return json.loads(json.dumps(run([make(rank) for rank in range(2)])).replace(str(folder), PLACE))
 
 
+def stored(dataset: ss.ShardDataset) -> dict[str, Any]:
+    """All fields, images as they are stored: those of most inputs only begin as images do."""
+    return {name: "bytes" if str(kind) in IMAGES else None for name, kind in dataset.manifest.fields.items()}
+
+
 class Opened:
     """A case's dataset in a directory, with its catalog."""
 
@@ -150,8 +157,7 @@ class Opened:
         self.url = str(self.folder / case.opened) if case.opened else str(self.folder)
         self.how: dict[str, Any] = {"source_format": case.format, "format_options": case.options}
         self.report = ss.index(self.url, **self.how, fields=case.fields, damaged=case.damaged, workers=0)
-        kinds = ss.ShardDataset(self.url, **self.how).manifest.fields
-        self.fields = {name: "bytes" if str(kind) in IMAGES else None for name, kind in kinds.items()}
+        self.fields = stored(ss.ShardDataset(self.url, **self.how))
 
     def dataset(self, rank: int = 0, **arguments: Any) -> ss.ShardDataset:
         """Shuffled, of one of two ranks; the remembered fields are read."""
@@ -159,6 +165,18 @@ class Opened:
         return ss.ShardDataset(self.url, **given | self.how | arguments)
 
 
+STORED = (
+    "arrow",
+    "coco",
+    "files-class-directories",
+    "hdf5",
+    "jsonl",
+    "lmdb",
+    "mds-zstd",
+    "parquet",
+    "webdataset-gz",
+    "zip",
+)
 LOOSE = ("coco", "files", "yolo")  # formats whose values are files: they have no checksums
 IMAGES = ("jpg", "png", "webp", "image")
 
@@ -211,6 +229,45 @@ def after(ranks: Sequence[Any], state: Mapping[str, Any]) -> list[list[str]]:
     return found
 
 
+class InMemory(Store):
+    """Files in a store of a fixed URL, under which catalogs are kept for a user; nothing of it is mapped."""
+
+    url = "golden:files"
+
+    def __init__(self, folder: Path) -> None:
+        paths = sorted(path for path in folder.rglob("*") if path.is_file())
+        self._files = {path.relative_to(folder).as_posix(): path.read_bytes() for path in paths}
+
+    def get(self, path: str, offset: int = 0, length: int | None = None) -> memoryview:
+        return memoryview(self._file(path))[offset : None if length is None else offset + length]
+
+    def size(self, path: str) -> int:
+        return len(self._file(path))
+
+    def list(self, prefix: str = "") -> Iterator[ObjectMeta]:
+        found = ((path, data) for path, data in self._files.items() if path.startswith(prefix))
+        return iter([ObjectMeta(path, len(data)) for path, data in found])
+
+    def _file(self, path: str) -> bytes:
+        if path not in self._files:
+            raise ss.errors.NotFoundError("there is no such file", url=self.locate(path))
+        return self._files[path]
+
+
+def record_store(name: str, folder: Path) -> dict[str, Any]:
+    """What is found in a store, and the names that catalogs are kept under: as it was indexed, and for one opening."""
+    case, home = CASES[name], Path(os.environ["XDG_CACHE_HOME"])
+    store = InMemory(put(case.inputs, folder / "data"))
+    shutil.rmtree(home, ignore_errors=True)
+    how: dict[str, Any] = {"source_format": case.format, "format_options": case.options}
+    catalog = catalog_of(Path(ss.index(store, **how, fields=case.fields, workers=0).place))
+    samples = list(ss.Reader(store, fields=stored(ss.ShardDataset(store))))
+    again = ss.ShardDataset(store, source_format=catalog["head"]["source"], format_options={})
+    kept = sorted(path.parent.name for path in home.rglob("shardstream-catalogue.json"))
+    found = {"kept": kept, "files": catalog["files"], "values": values_of(samples), "again": again.manifest.fingerprint}
+    return json.loads(json.dumps(found))
+
+
 def record_packing(name: str, folder: Path) -> dict[str, Any]:
     """What packing a source makes of it."""
     one = PACKINGS[name]
@@ -251,6 +308,7 @@ KINDS: dict[str, tuple[Iterable[str], Callable[[str, Path], Any]]] = {
     "packed": (PACKINGS, record_packing),
     "mixed": (("mixture", "joined"), record_mixture),
     "refused": (REFUSALS, record_refusal),
+    "stored": (STORED, record_store),
     "pickled": (("webdataset-key", "files-csv-root", "jsonl-fields", "parquet-structs"), record_pickle),
 }
 
