@@ -42,6 +42,8 @@ def open_store(
 
     if location.transport == "obstore":
         from shardstream.storage.clients.obstore_client import check
+    elif location.address.kind == "http":
+        from shardstream.storage.clients.web_client import check
     else:
         from shardstream.storage.clients.fsspec_client import check
     try:
@@ -64,6 +66,10 @@ def make_client(location: Location) -> Client:
         from shardstream.storage.clients.obstore_client import ObstoreClient
 
         return ObstoreClient(location)
+    if location.address.kind == "http":
+        from shardstream.storage.clients.web_client import WebClient
+
+        return WebClient(location)
     from shardstream.storage.clients.fsspec_client import FsspecClient
 
     return FsspecClient(location)

@@ -321,4 +321,4 @@ def test_reads_are_tried_once_by_the_libraries(scheme, transport, scripted) -> N
         assert caught.value.kind in ("throttled", "server error")
 
     asyncio.run(work())
-    assert len(seen) == (2 if (scheme, transport) == ("http", "fsspec") else 1)  # that one asks by HEAD, then by GET
+    assert len(seen) == 1

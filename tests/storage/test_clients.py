@@ -98,7 +98,7 @@ def test_another_version_is_not_read(place, transport) -> None:
     ask(place, work, transport)
 
 
-@pytest.mark.parametrize("place", ["s3", "azure", "web", "gcs"], indirect=True)
+@pytest.mark.parametrize("place", ["s3", "azure", "gcs"], indirect=True)
 def test_a_range_of_several_requests_is_not_of_two_versions(place) -> None:
     """Through fsspec, whose requests cannot name a version."""
     size = 800_000

@@ -46,7 +46,7 @@ def test_web_servers_with_passwords_headers_and_signed_urls(transport, web_serve
 @pytest.mark.parametrize(
     ("url", "options"),
     [
-        (f"http://me:{HIDDEN}@127.0.0.1:1/a?sig={HIDDEN}", {"headers": {"X-Key": HIDDEN}}),
+        (f"http://me:{HIDDEN}@127.0.0.1:1/a?sig={HIDDEN}", {"headers": {"Cookie": HIDDEN}}),
         ("s3://bucket/a", {"key": HIDDEN, "secret": HIDDEN, "token": HIDDEN, "endpoint": "http://127.0.0.1:1"}),
         (f"az://data/a?sv=1&sig={HIDDEN}", {"account_name": "acme", "endpoint": "http://127.0.0.1:1/acme"}),
         ("az://data/a", {"account_name": "acme", "account_key": HIDDEN64, "endpoint": "http://127.0.0.1:1/acme"}),

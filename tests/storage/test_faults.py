@@ -174,12 +174,13 @@ def test_azure_through_faults(azure, counted) -> None:
         assert retried == {"retries_throttled": 1, "retries_timeout": 1, "retries_connection": 1}
 
 
-def test_a_web_server_that_answers_with_another_range(web, counted) -> None:
-    """S3 and Azure sign the range that they are asked for; nobody else does. Through fsspec this cannot be seen."""
+@pytest.mark.parametrize("transport", ["obstore", "fsspec"])
+def test_a_web_server_that_answers_with_another_range(web, counted, transport) -> None:
+    """S3 and Azure sign the range that they are asked for; nobody else does."""
     web.plant("x", DATA)
     with FaultProxy(web.endpoint.removeprefix("http://")) as proxy:
         url = web.url().replace(web.endpoint, proxy.url)
-        store = open_store(url, storage_options=web.options)
+        store = open_store(url, storage_options=web.options, transport=transport)
         assert isinstance(store, RemoteStore)
         store = store.with_policy(QUICK)
         proxy.add("shifted range", by=10, ranged=True, times=2)

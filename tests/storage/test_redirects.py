@@ -1,4 +1,4 @@
-"""A web server redirects to another host: which headers go along."""
+"""A web server redirects: which headers go along, and how often."""
 
 from __future__ import annotations
 
@@ -6,10 +6,12 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from threading import Thread
+from typing import Any
 
 import pytest
 
-from shardstream.storage import Transport, open_store
+from shardstream.errors import AccessError, StorageError, UsageError
+from shardstream.storage import Transport, counters, open_store
 
 from .places import WebPlace
 
@@ -17,18 +19,30 @@ HEADERS = {"X-Token": "geheim", "Authorization": "Bearer geheim", "Cookie": "a=g
 
 
 @contextmanager
-def another_host() -> Iterator[tuple[str, list[dict[str, str]]]]:
-    """Its name, and the headers of the requests that it gets."""
+def another_host(target: str = "") -> Iterator[tuple[str, list[dict[str, str]]]]:
+    """Its name, and the headers of the requests that it gets; with ``target``, it redirects there."""
     seen: list[dict[str, str]] = []
 
     class Host(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
             seen.append({name.lower(): value for name, value in self.headers.items()})
-            self.send_response(200)
-            self.send_header("Content-Length", "4")
+            wanted = self.headers.get("Range", "").removeprefix("bytes=")
+            body = b"data"
+            if target:
+                self.send_response(302)
+                self.send_header("Location", target + self.path)
+                body = b""
+            elif wanted:
+                first, _, last = wanted.partition("-")
+                body = body[int(first) : int(last or 3) + 1]
+                self.send_response(206)
+                self.send_header("Content-Range", f"bytes {first}-{last or 3}/4")
+            else:
+                self.send_response(200)
+            self.send_header("Content-Length", str(len(body)))
             self.end_headers()
             if self.command == "GET":
-                self.wfile.write(b"data")
+                self.wfile.write(body)
 
         do_HEAD = do_GET
 
@@ -41,30 +55,74 @@ def another_host() -> Iterator[tuple[str, list[dict[str, str]]]]:
         server.shutdown()
 
 
-@pytest.mark.parametrize("transport", ["obstore", "fsspec"])
-def test_another_host_sees_no_credentials(web: WebPlace, transport: Transport) -> None:
+@pytest.mark.parametrize("options", [
+    {"headers": HEADERS},
+    {"default_headers": HEADERS},
+    {"client_options": {"default_headers": {"x-token": "geheim"}}},
+    {"headers": {"Cookie": "a=geheim"}},
+])  # fmt: skip
+@pytest.mark.parametrize("transport", ["auto", "fsspec"])
+def test_another_host_sees_no_header_of_the_user(web: WebPlace, transport: Transport, options: dict[str, Any]) -> None:
     with another_host() as (host, seen):
         url = f"{web.endpoint}/to/{host}".replace("://", "://user:geheim@")
-        store = open_store(url, transport=transport, storage_options={"headers": {"Cookie": "a=geheim"}})
+        store = open_store(url, transport=transport, storage_options=options)
         assert bytes(store.get("object")) == b"data"
-    assert len(seen) >= 1
+        assert store.size("object") == 4
+    assert len(seen) >= 2
     assert "geheim" not in str(seen)
     assert not any("authorization" in one for one in seen)
 
 
-def test_another_host_sees_no_header_of_the_user_over_fsspec(web: WebPlace) -> None:
+def test_obstore_takes_only_headers_that_it_keeps_back(web: WebPlace) -> None:
     with another_host() as (host, seen):
-        url = f"{web.endpoint}/to/{host}"
-        store = open_store(url, transport="fsspec", storage_options={"headers": HEADERS})
-        assert bytes(store.get("object")) == b"data"
-    assert len(seen) >= 1
+        url = f"{web.endpoint}/to/{host}".replace("://", "://user:geheim@")
+        with pytest.raises(UsageError, match="'X-Token'") as caught:
+            open_store(url, transport="obstore", storage_options={"headers": HEADERS})
+        assert "transport='auto'" in str(caught.value)
+        kept_back = {"headers": {"Cookie": "a=geheim", "authorization": "geheim"}}
+        assert bytes(open_store(url, transport="obstore", storage_options=kept_back).get("object")) == b"data"
     assert "geheim" not in str(seen)
 
 
-def test_the_same_host_sees_them_over_fsspec(web: WebPlace) -> None:
+@pytest.mark.parametrize("transport", ["obstore", "fsspec"])
+def test_the_same_host_sees_them(web: WebPlace, transport: Transport) -> None:
     private = web.folder.parent / "private"
     private.mkdir(exist_ok=True)
     (private / web.name).write_bytes(b"data")
     user = {"Authorization": "Basic dXNlcjpwYXNzIHdvcmQ="}
-    store = open_store(f"{web.endpoint}/to/self/private", transport="fsspec", storage_options={"headers": user})
+    store = open_store(f"{web.endpoint}/to/self/private", transport=transport, storage_options={"headers": user})
     assert bytes(store.get(web.name)) == b"data"
+
+
+def test_a_redirect_back_brings_no_header_back(web: WebPlace) -> None:
+    """Another host cannot send the user's name and token where the user did not."""
+    private = web.folder.parent / "private"
+    private.mkdir(exist_ok=True)
+    (private / web.name).write_bytes(b"data")
+    user = {"Authorization": "Basic dXNlcjpwYXNzIHdvcmQ=", "X-Token": "geheim"}
+    with another_host(target=web.endpoint) as (host, seen):
+        store = open_store(f"{web.endpoint}/to/{host}/private", storage_options={"headers": user})
+        with pytest.raises(AccessError):
+            store.get(web.name)
+    assert seen
+
+
+@pytest.mark.parametrize("transport", ["obstore", "fsspec"])
+def test_redirects_without_end_are_an_error_at_once(transport: Transport) -> None:
+    before = counters().snapshot()
+    with another_host(target="/again") as (host, seen):
+        store = open_store(f"http://{host}", transport=transport)
+        for ask in (store.get, store.size):
+            with pytest.raises(StorageError, match="redirects more than 10 times"):
+                ask("object")
+    assert counters().since(before)["retries"] == 0
+    assert len(seen) <= 60
+
+
+def test_a_range_with_headers_is_one_request() -> None:
+    with another_host() as (host, seen):
+        store = open_store(f"http://{host}", storage_options={"headers": HEADERS})
+        assert bytes(store.get("object", 1, 2)) == b"at"
+        assert bytes(store.get("object", 2)) == b"ta"
+    assert len(seen) == 2
+    assert all(one["x-token"] == "geheim" for one in seen)

@@ -15,8 +15,11 @@ from shardstream.storage.base.store import Store
 from shardstream.storage.base.wrapper import FolderStore
 
 _PATIENCE = "patience"  # the one option that is ours
+# reqwest, below obstore, keeps these back when a redirect leads to another host.
+_STAYING = frozenset(("authorization", "cookie", "proxy-authorization"))
 Transport: TypeAlias = Literal["auto", "obstore", "fsspec"]
-"""Which library speaks to a store: ``auto`` takes obstore where it can, fsspec elsewhere."""
+"""Which library speaks to a store: ``auto`` takes obstore where it can, fsspec elsewhere, as for headers
+that only the user's own web server may get."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +45,14 @@ class Access:
     def library_options(self) -> dict[str, Any]:
         """Those that are for the library that speaks to the store."""
         return {name: value for name, value in self.options.items() if name != _PATIENCE}
+
+    @property
+    def headers_that_travel(self) -> list[str]:
+        """Headers of web requests that obstore would send on to another host; it has no option to keep them back."""
+        options = {name.lower(): value for name, value in self.options.items()}
+        given = options.get("headers"), options.get("default_headers")
+        nested = (options.get("client_options") or {}).get("default_headers")
+        return [name for some in (*given, nested) for name in some or () if name.lower() not in _STAYING]
 
     @property
     def policy(self) -> RetryPolicy:
@@ -88,11 +99,12 @@ class Location:
     @property
     def transport(self) -> Literal["local", "obstore", "fsspec"]:
         """The library that speaks to this store."""
-        kind = self.address.kind
+        kind, access = self.address.kind, self.access
         if kind == "local":
             return "local"
-        pinned = kind == "http" and self.access.same_host
-        return "fsspec" if kind == "fsspec" or pinned or self.access.transport == "fsspec" else "obstore"
+        if kind == "http" and (access.same_host or (access.transport == "auto" and access.headers_that_travel)):
+            return "fsspec"
+        return "fsspec" if kind == "fsspec" or access.transport == "fsspec" else "obstore"
 
     def join(self, name: str) -> Location:
         """The place ``name`` below this one, reached in the same way."""

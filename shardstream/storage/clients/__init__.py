@@ -9,7 +9,9 @@
 ``region``          in which region a bucket lies
 ``azure``           Azure's account, credentials and endpoint
 ``gcs``             Google's credentials
-``web``             plain web servers
+``web``             options of plain web servers
+``web_client``      web servers through aiohttp, which sends headers to the user's host only
+``no_bytes``        answers to requests for no bytes
 ``servers``         which server holds a store, and who gives the credentials for it, for people
 ``options``         ``storage_options`` of every ecosystem, as obstore takes them
 ``fsspec_client``   every other store, and on request these, through fsspec

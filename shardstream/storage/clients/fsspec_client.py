@@ -1,4 +1,4 @@
-"""Every store that fsspec knows, and S3, Azure, GCS and web servers where it is asked for.
+"""Every store that fsspec knows, and S3, Azure and GCS where it is asked for.
 
 fsspec runs its coroutines on a loop of its own, in a thread that it makes anew after a fork; file systems without
 coroutines are called in threads. Each range asks for the object's size and version first, because few file systems give
@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import ssl
 import tempfile
 import threading
 import time
@@ -17,15 +18,21 @@ from concurrent.futures import Future
 from contextlib import suppress
 from email.utils import parsedate_to_datetime
 from typing import Any, TypeVar
-from urllib.parse import quote
 
 from shardstream.errors import AccessError, MissingExtraError, NotFoundError, StorageError, UsageError, did_you_mean
 from shardstream.extras import require
 from shardstream.storage.base.location import Location
 from shardstream.storage.base.store import Head, ObjectMeta, version_number
-from shardstream.storage.clients.fsspec_options import file_system_of, protocol_of, same_host_session, session
-from shardstream.storage.clients.obstore_errors import Answer, Expired, OutOfRange, WrongRegion, from_answer, refusal
-from shardstream.storage.clients.web import check_listed, check_writable
+from shardstream.storage.clients.fsspec_options import file_system_of, protocol_of
+from shardstream.storage.clients.obstore_errors import (
+    Answer,
+    Expired,
+    OutOfRange,
+    WrongRegion,
+    from_answer,
+    refusal,
+    untrusted_certificate,
+)
 from shardstream.storage.transfer.client import Body, Client, Fault, Upload, check_version, replaced
 from shardstream.threads import start
 
@@ -71,8 +78,6 @@ def _class_of(protocol: str, url: str) -> Any:
             "abfs": "adlfs",
             "gs": "gcsfs",
             "hf": "huggingface_hub",
-            "https": "aiohttp",
-            "http": "aiohttp",
         }
         package = packages.get(protocol)
         raise MissingExtraError(
@@ -92,20 +97,15 @@ class FsspecClient(Client):
         self._address = location.address
         self._sending: Any = None
         self._protocol = protocol_of(location.address)
-        arguments, self._root, self._query = file_system_of(
-            location.address, location.access.library_options, os.environ
-        )
+        arguments, self._root = file_system_of(location.address, location.access.library_options, os.environ)
         # fsspec keeps instances by their arguments, so that data sets of one bucket share connections.
         self._arguments = arguments | {"use_listings_cache": False}
-        if self._address.kind == "http":
-            self._arguments["get_client"] = same_host_session if location.access.same_host else session
         once = {}
         if self._protocol == "s3":
             once = {"config_kwargs": {"retries": {"total_max_attempts": 1}, **self._arguments["config_kwargs"]}}
         self._files = self._make(_class_of(self._protocol, location.url), self._arguments | once)
         _no_retries(self._files)
-        if self._address.kind != "http":
-            self._root = str(self._files._strip_protocol(self._root)).rstrip("/")
+        self._root = str(self._files._strip_protocol(self._root)).rstrip("/")
 
     def _make(self, kind: Any, arguments: dict[str, Any]) -> Any:
         try:
@@ -118,17 +118,10 @@ class FsspecClient(Client):
             ) from None
 
     def _name(self, path: str) -> str:
-        if self._address.kind == "http":
-            return f"{self._root}/{quote(path)}{self._query}"
         return f"{self._root}/{path}" if self._root else path
 
     def _writing(self) -> Any:
-        """The file system with the retries of its own, of which reading has no need.
-
-        Raises:
-            StorageError: It is read only.
-        """
-        check_writable(self._address.kind)
+        """The file system with the retries of its own, of which reading has no need."""
         if self._sending is None:
             self._sending = self._make(type(self._files), self._arguments | {"skip_instance_cache": True})
         return self._sending
@@ -187,7 +180,6 @@ class FsspecClient(Client):
         return _Body(self, path, head, first, max(first, last))
 
     async def list(self, prefix: str, after: str = "") -> AsyncIterator[list[ObjectMeta]]:
-        check_listed(self._address.kind)
         folder = self._name(prefix.rpartition("/")[0]).rstrip("/")
         try:
             found = await self._call("find", folder, detail=True)
@@ -210,12 +202,7 @@ class FsspecClient(Client):
         await self._call("pipe_file", self._name(path), bytes(data), sending=True)
 
     async def _folder(self, path: str) -> None:
-        """Make the folder of an object that is to be written, where the store has such.
-
-        Raises:
-            StorageError: It is read only.
-        """
-        check_writable(self._address.kind)
+        """Make the folder of an object that is to be written, where the store has such."""
         if self._protocol not in _SHOW_WHEN_CLOSED:
             with suppress(Exception):
                 await in_thread(lambda: self._files.makedirs(self._name(path).rpartition("/")[0], exist_ok=True))
@@ -343,9 +330,9 @@ def answer_of(error: BaseException) -> Answer:
         if isinstance(response, dict):
             status = status or int(response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0) or 0)
             code = code or str(response.get("Error", {}).get("Code", ""))
-            wait = wait or _seconds(response.get("ResponseMetadata", {}).get("HTTPHeaders"))
+            wait = wait or retry_after(response.get("ResponseMetadata", {}).get("HTTPHeaders"))
         values = [getattr(holder, name, None) for holder in (cause, response) for name in ("status_code", "status")]
-        wait = wait or _seconds(getattr(cause, "headers", None)) or _seconds(getattr(response, "headers", None))
+        wait = wait or retry_after(getattr(cause, "headers", None)) or retry_after(getattr(response, "headers", None))
         values.append(vars(cause).get("code"))  # not a property: aiohttp's warns
         status = status or next((value for value in values if isinstance(value, int) and 100 <= value < 600), 0)
         named = getattr(cause, "error_code", None)
@@ -354,7 +341,7 @@ def answer_of(error: BaseException) -> Answer:
     return Answer(status, code if code.isalnum() and not code.isdigit() else "", "", wait)
 
 
-def _seconds(headers: Any) -> float | None:
+def retry_after(headers: Any) -> float | None:
     """How long ``Retry-After`` asks to wait: seconds, or until a date."""
     if not isinstance(headers, Mapping):
         return None
@@ -384,6 +371,8 @@ def without_answer(error: BaseException, hint: str) -> Exception:
         return Fault("timeout", "nothing came for as long as the read timeout")
     if names & {"IncompleteReadError", "ClientPayloadError", "IncompleteRead", "ResponseStreamingError"}:
         return Fault("short body", "the answer ended too early")
+    if isinstance(error, ssl.SSLCertVerificationError):
+        return untrusted_certificate()
     connection = {
         "ClientConnectionError",
         "ConnectionError",  # botocore's, which is not Python's ConnectionError

@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-from shardstream.errors import AccessError, UsageError
+from shardstream.errors import UsageError
 from shardstream.storage.base.address import Address
 from shardstream.storage.base.policy import seconds
 from shardstream.storage.clients.aws import ENDPOINTS
 from shardstream.storage.clients.azure import ALIASES, TokenProvider, choose
 from shardstream.storage.clients.options import CONNECT_TIMEOUT, READ_TIMEOUT, first_set, named, truth
-from shardstream.storage.clients.web import web_headers
 
 _S3 = {
     "access_key_id": "key",
@@ -45,12 +44,10 @@ class FileSystem(NamedTuple):
     Attributes:
         arguments: Its keyword arguments.
         root: The path that stands before an object's.
-        query: What stands after it.
     """
 
     arguments: dict[str, Any]
     root: str
-    query: str = ""
 
 
 def file_system_of(address: Address, options: Mapping[str, Any], environment: Mapping[str, str]) -> FileSystem:
@@ -73,8 +70,6 @@ def file_system_of(address: Address, options: Mapping[str, Any], environment: Ma
         return FileSystem(_azure(address, given, waits, environment), root)
     if address.kind == "gcs":
         return FileSystem(_gcs(given, environment), root)
-    if address.kind == "http":
-        return FileSystem(_http(address, given), address.url, f"?{address.query}" if address.query else "")
     if address.query:
         raise UsageError("a query has no meaning in this URL", url=address.url, hint="give it by storage_options")
     user = f"{address.user}@" if address.user else ""
@@ -127,57 +122,6 @@ def _gcs(given: dict[str, Any], environment: Mapping[str, str]) -> dict[str, Any
     elif environment.get("STORAGE_EMULATOR_HOST"):
         arguments.setdefault("token", "anon")
     return arguments
-
-
-def _http(address: Address, given: dict[str, Any]) -> dict[str, Any]:
-    client = dict(given.pop("client_kwargs", {}))
-    headers = web_headers(
-        address, given.pop("default_headers", None), given.pop("headers", None), client.get("headers")
-    )
-    if headers:
-        client["headers"] = headers
-    return {**given, "client_kwargs": client, "encoded": True}
-
-
-async def session(**arguments: Any) -> Any:
-    """A session of aiohttp whose headers another host does not get, whatever a web server redirects to.
-
-    aiohttp drops those that it knows to be credentials; a token may have any name.
-    """
-    names = [*(arguments.get("headers") or ())]
-
-    def leave(headers: Any, _target: Any) -> None:
-        for name in names:
-            headers.pop(name, None)  # the headers that the next request is made of
-
-    return _session(leave, arguments)
-
-
-async def same_host_session(**arguments: Any) -> Any:
-    """A session of aiohttp that follows no redirect to another host."""
-
-    def refuse(_headers: Any, target: Any) -> None:
-        raise AccessError(
-            f"the web server redirects to another host, {target.host}", hint="allow_other_origins=True permits it"
-        )
-
-    return _session(refuse, arguments)
-
-
-def _session(elsewhere: Callable[[Any, Any], None], arguments: dict[str, Any]) -> Any:
-    """A session; ``elsewhere`` gets the headers and the target of redirects to another host."""
-    from aiohttp import ClientSession, TraceConfig
-    from yarl import URL
-
-    async def look(_session: Any, _context: Any, redirect: Any) -> None:
-        answered = redirect.response.headers
-        target = redirect.url.join(URL(answered.get("Location") or answered.get("URI") or ""))
-        if target.origin() != redirect.url.origin():
-            elsewhere(redirect.headers, target)
-
-    trace = TraceConfig()
-    trace.on_request_redirect.append(look)
-    return ClientSession(trace_configs=[trace], **arguments)
 
 
 class _Asynchronous:

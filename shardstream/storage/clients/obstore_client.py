@@ -18,6 +18,7 @@ from shardstream.storage.clients import forked_obstore
 from shardstream.storage.clients.aws import s3_settings
 from shardstream.storage.clients.azure import azure_settings
 from shardstream.storage.clients.gcs import gcs_settings
+from shardstream.storage.clients.no_bytes import answer_without_bytes
 from shardstream.storage.clients.obstore_errors import (
     Expired,
     NoRole,
@@ -30,7 +31,7 @@ from shardstream.storage.clients.obstore_errors import (
 from shardstream.storage.clients.odd_keys import HINT, list_signed
 from shardstream.storage.clients.options import StoreSettings
 from shardstream.storage.clients.region import bucket_region
-from shardstream.storage.clients.web import check_listed, check_writable, web_settings
+from shardstream.storage.clients.web import not_listed, read_only, web_settings
 from shardstream.storage.transfer.client import Body, Client, Fault, Upload, check_version
 
 _T = TypeVar("_T")
@@ -69,6 +70,11 @@ def check(location: Location) -> None:
         require("obstore", extra="gcs", purpose="for gs:// URLs")
     else:
         require("obstore", extra="http", purpose="for http:// and https:// URLs")
+        if names := location.access.headers_that_travel:
+            raise UsageError(
+                f"transport='obstore' would send the header {names[0]!r} on to any host that the server redirects to",
+                hint="transport='auto' sends headers to your host only",
+            )
     settings_of(location)
 
 
@@ -132,8 +138,8 @@ class ObstoreClient(Client):
 
     async def _try(self, ask: Callable[[Any], Awaitable[_T]], *, sending: bool = False) -> _T:
         """Ask, with the credentials and the region of now; again where either turns out to be outdated."""
-        if sending:
-            check_writable(self._kind)
+        if sending and self._kind == "http":
+            raise read_only()
         tried: dict[type[Exception], int] = {}
         while True:
             generation = self._generation
@@ -206,7 +212,7 @@ class ObstoreClient(Client):
 
     async def open(self, path: str, start: int, stop: int | None, *, etag: str | None = None) -> Body:
         if stop is not None and start >= stop:
-            return await self._nothing(path, start, etag)
+            return await answer_without_bytes(self, path, start, etag)
         options: dict[str, Any] = {}
         if start < 0:
             options["range"] = {"suffix": -start}
@@ -219,18 +225,10 @@ class ObstoreClient(Client):
         try:
             found = await self._try(lambda store: self._obs.get_async(store, path, options=options))
         except OutOfRange:
-            return await self._nothing(path, start, etag, asked=stop is not None)
+            return await answer_without_bytes(self, path, start, etag, asked=stop is not None)
         head = Head(found.meta["size"], found.meta["e_tag"])
         check_version(head, etag)
         return _Body(self, found, head)
-
-    async def _nothing(self, path: str, start: int, etag: str | None, *, asked: bool = False) -> Body:
-        """An answer of no bytes: stores refuse to be asked for one, so the size is asked for instead."""
-        head = await self.head(path)
-        check_version(head, etag)
-        if start > head.size or asked:
-            raise StorageError(f"byte {start} lies past the end of an object of {head.size} bytes", offset=start)
-        return _Nothing(head, head.size if start < 0 else start)
 
     async def head(self, path: str) -> Head:
         async def ask(store: Any) -> Head:
@@ -255,7 +253,8 @@ class ObstoreClient(Client):
         return await self._try(ask)
 
     async def list(self, prefix: str, after: str = "") -> AsyncIterator[list[ObjectMeta]]:
-        check_listed(self._kind)
+        if self._kind == "http":
+            raise not_listed()
         folder = prefix.rpartition("/")[0]  # obstore lists folders; any other prefix is ours to compare
 
         async def first(store: Any) -> tuple[Any, Any]:
@@ -341,16 +340,6 @@ class _Body(Body):
         except Exception as error:
             said = explain(error, bucket="", hint="")
             raise said if isinstance(said, Fault) else Fault("connection", "the answer broke off") from None
-
-
-class _Nothing(Body):
-    def __init__(self, head: Head, at: int) -> None:
-        self.head = head
-        self.start = self.stop = at
-
-    async def chunks(self, least: int) -> AsyncIterator[memoryview]:
-        if self.stop > self.start:  # never
-            yield memoryview(b"")
 
 
 class _Upload(Upload):

@@ -18,6 +18,7 @@ _KIND = re.compile(r"\bkind: (Timeout|Connect|Request|Interrupted|Decode|Body)\b
 # Where machines and containers ask for the credentials of their role.
 _ROLES = ("://169.254.", "://[fd00:ec2::254]", "metadata.google.internal")
 _PATH = re.compile(r'Path "([\s\S]{1,1024}?)"(?::| contained)')
+_REDIRECT = re.compile(r"\bkind: Redirect\b")
 _REGION = re.compile(r"<Region>([a-z0-9-]{1,32})</Region>")
 
 _NO_BUCKET = {"NoSuchBucket", "ContainerNotFound", "ContainerBeingDeleted", "FilesystemNotFound", "ContainerDisabled"}
@@ -191,6 +192,19 @@ def from_answer(answer: Answer, *, bucket: str, hint: str, sending: bool = False
     return StorageError(f"the store answered with status {status}{f' ({code})' if code else ''}")
 
 
+def untrusted_certificate() -> StorageError:
+    """The error for a server whose certificate no known authority has signed."""
+    return StorageError(
+        "the server's certificate is not trusted",
+        hint="give its authority by storage_options={'root_certificate': PEM}",
+    )
+
+
+def endless_redirects() -> StorageError:
+    """The error for a server that redirects again and again."""
+    return StorageError("the server redirects more than 10 times", hint="open the URL with `curl -IL` to see where to")
+
+
 class OutOfRange(Exception):
     """The object ends before the range begins."""
 
@@ -211,6 +225,10 @@ def _without_answer(error: BaseException, text: str, name: str, hint: str) -> Ex
     lower = text.lower()
     if isinstance(error, FileNotFoundError):
         return NotFoundError("no such object")
+    if _REDIRECT.search(text):
+        if "source: TooManyRedirects" in text:
+            return endless_redirects()
+        return StorageError("the server redirects to an address that is not followed, as from https to http")
     if name == "InvalidPathError":
         found = _PATH.search(text)
         return OddKey(found[1] if found else "")
@@ -234,10 +252,7 @@ def _without_answer(error: BaseException, text: str, name: str, hint: str) -> Ex
     if "MissingContentLength" in text:
         return StorageError("the server does not say how long the file is")
     if "certificate" in lower:
-        return StorageError(
-            "the server's certificate is not trusted",
-            hint="give its authority by storage_options={'root_certificate': PEM}",
-        )
+        return untrusted_certificate()
     if "BadScheme" in text:
         return UsageError("this is an http:// endpoint", hint="storage_options={'allow_http': True} allows it")
     if "dns error" in lower or "failed to lookup address" in lower:

@@ -8,7 +8,7 @@ from typing import Any
 from urllib.parse import unquote
 
 from shardstream.errors import StorageError, UsageError, did_you_mean
-from shardstream.storage.base.address import Address, StoreKind
+from shardstream.storage.base.address import Address
 from shardstream.storage.clients.options import StoreSettings, allow_http, client_options
 
 
@@ -48,15 +48,13 @@ def web_headers(address: Address, *given: Mapping[str, str] | None) -> dict[str,
     return headers
 
 
-def check_listed(kind: StoreKind) -> None:
-    """Raise ``StorageError`` where a store cannot say which objects it has."""
-    if kind == "http":
-        raise StorageError(
-            "a web server does not list its files", hint="give the URL of one data set, which has a manifest"
-        )
+def not_listed() -> StorageError:
+    """The error for asking a web server which files it has."""
+    return StorageError(
+        "a web server does not list its files", hint="give the URL of one data set, which has a manifest"
+    )
 
 
-def check_writable(kind: StoreKind) -> None:
-    """Raise ``StorageError`` where a store can only be read."""
-    if kind == "http":
-        raise StorageError("a web server is read only", hint="write to the store that it serves")
+def read_only() -> StorageError:
+    """The error for writing to a web server."""
+    return StorageError("a web server is read only", hint="write to the store that it serves")
