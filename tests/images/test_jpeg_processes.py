@@ -9,9 +9,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from PIL import features
 
 import shardstream as ss
 from shardstream.errors import DecodeError, UnsupportedError
+from shardstream.faults import fault_kind
 from shardstream.images import backends
 from shardstream.images.header import probe
 from tests.images.jpeg_processes import every_process, lies, lossless, pixels_of, segment, with_frame
@@ -123,3 +125,20 @@ def test_no_backend_is_asked_for_a_scale_that_the_file_does_not_have():
         with pytest.raises(UnsupportedError, match="at 1/2 of it"):
             backends.decode_scaled(data, info, scale=2, backend=backend)
     assert asked == [1]
+
+
+@pytest.mark.parametrize("decode", [backends.decode, backends.decode_deep, backends.decode_frames])
+def test_a_lossless_jpeg_that_is_cut_is_damaged(decode):
+    data = lossless(pixels_of(40, 48, 3))
+    with pytest.raises(DecodeError, match="damaged") as caught:
+        decode(data[: len(data) // 2])
+    assert fault_kind(caught.value) == "damaged"
+
+
+@pytest.mark.parametrize("version", ["2.1.5", None])
+def test_a_pillow_whose_libjpeg_reads_no_lossless_jpeg_says_so(monkeypatch, version):
+    monkeypatch.setattr(features, "version", lambda _: version)
+    data = lossless(pixels_of(40, 48, 3))
+    for decode in (backends.decode, backends.decode_deep, backends.decode_frames):
+        with pytest.raises(UnsupportedError, match=r"lossless JPEG.*libjpeg-turbo 3"):
+            decode(data)

@@ -9,13 +9,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 from shardstream.errors import UnsupportedError
+from shardstream.extras import require
 from shardstream.images.backends.contract import Job, NamedBackend
 from shardstream.images.formats import BY_KIND, Encoded, ImageKind
-from shardstream.images.header import ImageInfo
+from shardstream.images.header import LOSSLESS, ImageInfo
 from shardstream.images.opening import is_deep, module, opened
+from shardstream.images.unsupported import unsupported
 
 if TYPE_CHECKING:
     from PIL.Image import Image
+
+_READS_LOSSLESS = 3  # the first libjpeg-turbo that decodes lossless JPEG files
 
 
 class Pillow(NamedBackend):
@@ -61,6 +65,7 @@ def decode_frames(data: Encoded, info: ImageInfo, most: int) -> NDArray[np.uint8
     Raises:
         DecodeError: It is damaged, has more pixels, or frames of different sizes.
     """
+    _check_lossless(info)
     with opened(data, info.kind) as image:
         # The further pictures of a camera's JPEG are previews, which no other tool takes for frames.
         count = 1 if info.kind == "jpg" else int(getattr(image, "n_frames", 1))
@@ -90,6 +95,7 @@ def decode_deep(data: Encoded, info: ImageInfo) -> NDArray[np.uint16]:
 
 
 def _load(data: Encoded, info: ImageInfo, scale: int, convert: Any, *, tolerant: bool) -> NDArray[Any]:
+    _check_lossless(info)
     with opened(data, info.kind) as image:
         if scale > 1:
             # Exactly this scale: draft() takes the largest that the requested size allows.
@@ -98,6 +104,23 @@ def _load(data: Encoded, info: ImageInfo, scale: int, convert: Any, *, tolerant:
             _load_truncated(image)
         pixels: NDArray[Any] = convert(image)
         return pixels
+
+
+def _check_lossless(info: ImageInfo) -> None:
+    """Refuse a lossless JPEG if this Pillow cannot read any: it says the same of those as of damaged files.
+
+    Raises:
+        UnsupportedError: Pillow was built with another library than libjpeg-turbo 3 or newer.
+    """
+    if info.sof != LOSSLESS:
+        return
+    features = require("PIL.features", extra="pillow", purpose="to read images")
+    version = features.version("libjpeg_turbo") or "0"
+    if int(version.partition(".")[0]) < _READS_LOSSLESS:
+        raise unsupported(
+            "a lossless JPEG, which only a Pillow built with libjpeg-turbo 3 reads",
+            hint="pip install --force-reinstall --only-binary :all: Pillow",
+        )
 
 
 def _load_truncated(image: Image) -> None:
