@@ -43,7 +43,7 @@ def memory_file(name: str, size: int = 0) -> int:
     return descriptor
 
 
-def map_file(descriptor: int, size: int) -> mmap.mmap:
+def map_shared(descriptor: int, size: int) -> mmap.mmap:
     """Such a file as memory that all processes that map it share; StorageError as `memory_file`."""
     try:
         return mmap.mmap(descriptor, size)  # it needs a descriptor of its own

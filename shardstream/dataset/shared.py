@@ -20,7 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from shardstream.errors import UsageError
-from shardstream.memory_files import map_file, memory_file
+from shardstream.memory_files import map_shared, memory_file
 from shardstream.storage.base.awaited import AwaitedRequest
 
 _RECORD_WORDS = 1024
@@ -40,7 +40,7 @@ class SharedMemory:
         self._map(size)
 
     def _map(self, size: int) -> None:
-        self.bytes = np.frombuffer(map_file(self._file, size), np.uint8)
+        self.bytes = np.frombuffer(map_shared(self._file, size), np.uint8)
 
     def __del__(self, close: Any = os.close) -> None:  # at the end of the process, globals and builtins may be gone
         file = self.__dict__.pop("_file", None)

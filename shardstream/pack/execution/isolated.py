@@ -24,7 +24,7 @@ from pickle import PickleBuffer
 from typing import Any, NamedTuple, TypeVar
 
 from shardstream.errors import WorkerError
-from shardstream.memory_files import map_file, memory_file
+from shardstream.memory_files import map_shared, memory_file
 from shardstream.pack.execution.channel import WorkerEnd
 from shardstream.pack.execution.isolating import Arguments, Crash, Work
 from shardstream.pack.execution.process import ending, exit_code, signal_name, start
@@ -178,7 +178,7 @@ class _Process:
 
     def __init__(self, *, alone: bool) -> None:
         self._file = memory_file("shardstream-values", mmap.PAGESIZE)  # it grows
-        self._area = map_file(self._file, 0)
+        self._area = map_shared(self._file, 0)
         self._work: Work | None = None
         ours, theirs = socket.socketpair()
         with theirs:
@@ -219,7 +219,7 @@ class _Process:
         if bounds[-1] > len(self._area):
             os.ftruncate(self._file, bounds[-1])
             self._area.close()
-            self._area = map_file(self._file, 0)
+            self._area = map_shared(self._file, 0)
         for (begin, end), view in zip(pairwise(bounds), views, strict=True):
             self._area[begin:end] = view
         return pickle.dumps(Arguments(pickled, bounds))

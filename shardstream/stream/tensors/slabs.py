@@ -33,7 +33,7 @@ import torch
 from numpy.typing import NDArray
 
 from shardstream.errors import UsageError
-from shardstream.memory_files import has_memory_files, map_file, memory_file
+from shardstream.memory_files import has_memory_files, map_shared, memory_file
 
 _MOST = 64  # slabs of a pool: a shared one takes a file descriptor in two processes, of which there may be 1,024 in all
 _IDLE = 32  # slabs taken since one was used last, after which it is given up
@@ -177,7 +177,7 @@ class SharedSlab(Slab):
     def __init__(self, number: int, size: int) -> None:
         self.number = number
         self.fd: int | None = memory_file("shardstream-batch", size + 1)
-        super().__init__(map_file(self.fd, size + 1), size)
+        super().__init__(map_shared(self.fd, size + 1), size)
 
     @property
     def state(self) -> int:
