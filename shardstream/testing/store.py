@@ -141,6 +141,16 @@ class ReadOnlyStoreConformance:
             check_equal(bytes(tail), _TEN[max(0, 10 - length) :], f"get_tail('x', {length})")
             check(tail.readonly, f"get_tail('x', {length}) must return a read-only buffer")
 
+    def test_get_small_gives_all_or_the_size(self) -> None:
+        """All bytes of an object that is small enough, the size of any other."""
+        store = self.make_store()
+        self.plant("x", _TEN)
+        for most in (10, 11, 1 << 40):
+            data = store.get_small("x", most)
+            check(isinstance(data, memoryview), f"get_small('x', {most}) must return a buffer")
+            check_equal(bytes(data), _TEN, f"get_small('x', {most})")
+        check_equal(store.get_small("x", 9), 10, "get_small('x', 9), which is the size of the object,")
+
     def test_empty_objects_are_objects(self) -> None:
         """An object without a byte is there, and has no byte to give."""
         store = self.make_store()
@@ -389,4 +399,9 @@ class StoreConformance(ReadOnlyStoreConformance):
 
 
 def _readers(store: Store) -> tuple[tuple[str, Any], ...]:
-    return ("get", store.get), ("size", store.size), ("get_tail", lambda path: store.get_tail(path, 1))
+    return (
+        ("get", store.get),
+        ("size", store.size),
+        ("get_tail", lambda path: store.get_tail(path, 1)),
+        ("get_small", lambda path: store.get_small(path, 1)),
+    )

@@ -19,14 +19,16 @@ import pytest
 from shardstream.diagnose import verify
 from shardstream.errors import StorageError
 from shardstream.pack.encode import files as files_module
-from shardstream.pack.encode.files import Unreadable, read_file
+from shardstream.pack.encode.files import Files, Unreadable, read_file
 from shardstream.pack.options import PackOptions
 from shardstream.pack.plan.pack_plan import pack_plan
 from shardstream.pack.run import pack, run_pack
+from shardstream.storage import counters
+from shardstream.storage.base.location import Access
 
 from ..processes import session
 from ..storage.faults import FaultProxy
-from ..storage.places import S3Place
+from ..storage.places import S3Place, WebPlace
 from .making import jpeg, photo_list, samples, tree
 from .test_kill import check_end, until
 
@@ -145,6 +147,43 @@ def test_a_huge_file_is_refused_before_it_is_read(tmp_path: Path, monkeypatch: p
     reasons = {line["path"]: line["reason"] for line in lines}
     assert len(reasons) == len(LARGE)
     assert all(told in reasons[f"a/{name}"] for name, (_, _, told) in LARGE.items())
+
+
+@pytest.mark.parametrize("kind", ["s3", "web"])
+def test_a_huge_object_is_refused_before_it_is_read(
+    kind: str, request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    place: S3Place | WebPlace = request.getfixturevalue(kind)
+    objects = {"sound.jpg": jpeg(2), "zeros.jpg": bytes(9 << 20), "page.png": b"<html>" + bytes(9 << 20)}
+    for name, data in objects.items():
+        place.plant(name, data)
+    monkeypatch.setattr(files_module, "_LARGE", 1 << 20)
+    (tmp_path / "list.tsv").write_text("".join(f"{place.url(name)}\n" for name in objects))
+    before = counters().snapshot()
+    kept = PackOptions(key="line")
+    run = run_pack(tmp_path / "list.tsv", tmp_path / "out", kept, source_options=place.options, workers=0)
+    assert (run.tally.samples, run.rejects) == (1, 2)
+    assert counters().since(before)["bytes"] < 1 << 20
+    lines = map(json.loads, (tmp_path / "out/rejects.jsonl").read_text().splitlines())
+    reasons = {line["line"]: line["reason"] for line in lines}
+    assert "neither JPEG, PNG nor WebP" in reasons[2]
+    assert "a web page (HTML) is here" in reasons[3]
+
+
+def test_a_small_object_is_one_request(s3: S3Place) -> None:
+    s3.plant("a.jpg", jpeg(1))
+    before = counters().snapshot()
+    assert Files(Access(s3.options)).read(s3 / "a.jpg") == jpeg(1)
+    assert counters().since(before)["requests"] == 1
+
+
+def test_a_large_object_that_is_what_it_says_is_read(s3: S3Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(files_module, "_LARGE", 1000)
+    s3.plant("clip.mp4", bytes(5000))
+    assert Files(Access(s3.options)).read(s3 / "clip.mp4") == bytes(5000)
+    monkeypatch.setattr(files_module, "memory_limit", lambda: 8000)
+    with pytest.raises(Unreadable, match=r"5\.0 kB; pack it where there is more memory"):
+        Files(Access(s3.options)).read(s3 / "clip.mp4")
 
 
 def _length(sample: dict[str, Any]) -> dict[str, Any]:

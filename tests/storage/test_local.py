@@ -17,10 +17,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from shardstream.errors import StorageError
+from shardstream.errors import ChangedError, NotFoundError, StorageError
 from shardstream.storage.local import store as local
 from shardstream.storage.local.mapped_files import map_file
 from shardstream.storage.local.store import LocalStore
+from shardstream.storage.local.whole_files import read_whole
 from shardstream.testing import StoreConformance
 
 
@@ -164,6 +165,23 @@ def test_a_fifo_is_no_object_and_nobody_waits_for_it(tmp_path) -> None:
     with pytest.raises(FileNotFoundError):
         map_file(tmp_path / "fifo")
     assert not LocalStore(tmp_path).exists("fifo")
+    for name in ("fifo", "."):
+        with pytest.raises(NotFoundError):
+            read_whole(str(tmp_path / name))
+
+
+def test_a_file_is_read_whole_or_has_changed(tmp_path) -> None:
+    path = tmp_path / "x"
+    path.write_bytes(b"12345")
+    seen = []
+    assert read_whole(str(path), size=5, check=lambda _, size: seen.append(size)) == b"12345"
+    assert seen == [5]
+    for size, what in ((4, "longer"), (6, "shorter")):
+        with pytest.raises(ChangedError, match=f"{what}, and had {size} bytes when it was indexed"):
+            read_whole(str(path), size=size)
+    for data in (b"1234", b"123456", b"54321"):
+        with pytest.raises(ChangedError, match="changed while it was being read"):
+            read_whole(str(path), check=lambda *_, data=data: (path.write_bytes(data), os.utime(path, (0, 0))))
 
 
 @pytest.mark.skipif(not os.path.exists("/dev/full"), reason="needs /dev/full")

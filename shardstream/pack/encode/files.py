@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import errno
 import os
-import stat
+from collections.abc import Callable
 from dataclasses import replace
 from threading import Lock
 from typing import Any
 from urllib.parse import unquote
 
 from shardstream.cgroups import memory_limit
-from shardstream.errors import AccessError, DecodeError, NotFoundError, StorageError, UsageError
+from shardstream.errors import AccessError, ChangedError, DecodeError, NotFoundError, StorageError, UsageError
 from shardstream.faults import FaultKind, fault_kind
 from shardstream.images.formats import BY_SUFFIX
 from shardstream.pack.encode.images import ImageOptions
@@ -19,7 +19,7 @@ from shardstream.sizes import size
 from shardstream.storage import Location, RetryPolicy, Store, open_store
 from shardstream.storage.base.address import Address, parse
 from shardstream.storage.base.location import Access
-from shardstream.storage.local.links import refuse_planted_link
+from shardstream.storage.local.whole_files import read_whole
 from shardstream.storage.opening import takes_options
 
 # Not the sample's fault: the run must stop, or every sample after it would be rejected too.
@@ -86,7 +86,7 @@ class Files:
             return read_file(address.prefix, self._images)
         try:
             store, name = self._object(address)
-            data = bytes(store.get(name))
+            data = self._get(store, name)
         except NotFoundError as error:
             raise Unreadable("there is no such file", "missing") from error
         except StorageError as error:
@@ -97,6 +97,18 @@ class Files:
         if not data:
             raise Unreadable("the file is empty", "damaged")
         return data
+
+    def _get(self, store: Store, name: str) -> bytes:
+        """All of an object; large ones are looked at before they are read, like local files."""
+        found = store.get_small(name, _LARGE)
+        if not isinstance(found, int):
+            return bytes(found)
+        _check_large(lambda: bytes(store.get(name, 0, _START)), name, found, self._images)
+        try:
+            return bytes(store.get(name))
+        except MemoryError:
+            _explain_memory(found)
+            raise
 
     def size(self, path: str) -> int:
         """The size of a file in bytes; 0 where there is no such file.
@@ -166,52 +178,48 @@ def read_file(path: str, images: ImageOptions | None = None) -> bytes:
         Unreadable: It cannot be read, is not a regular file, is empty, or is too large.
         StorageError: The machine is out of memory or file handles.
     """
+
+    def check(handle: int, length: int) -> None:
+        if length > _LARGE:
+            _check_large(lambda: os.pread(handle, _START, 0), path, length, images)
+
     try:
-        # Opening a pipe would wait for its writer; the flag means nothing for files.
-        handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
-    except (OSError, ValueError) as error:
-        raise _explain(error, path) from error
-    try:
-        found = os.fstat(handle)
-        if not stat.S_ISREG(found.st_mode):
-            raise Unreadable("it is a directory" if stat.S_ISDIR(found.st_mode) else "it is not a regular file")
-        refuse_planted_link(path, found)
-        if found.st_size > _LARGE:
-            _check_large(handle, path, found.st_size, images)
-        data = os.read(handle, found.st_size + 1)
-        if len(data) != found.st_size:  # larger than one read can be, or being written just now
-            data += b"".join(iter(lambda: os.read(handle, 1 << 24), b""))
-        after = os.fstat(handle)
-        if (after.st_size, after.st_mtime_ns) != (found.st_size, found.st_mtime_ns):
-            raise Unreadable("the file changed while it was being read", "damaged")
+        data = read_whole(path, check=check)
+    except NotFoundError as error:
+        raise Unreadable(error.what) from None
+    except ChangedError as error:
+        raise Unreadable(error.what, "damaged") from None
     except AccessError as error:
         raise Unreadable(error.what, fault_kind(error)) from error
-    except OSError as error:
+    except (OSError, ValueError) as error:
         raise _explain(error, path) from error
     except MemoryError:
-        if found.st_size <= _LARGE:  # memory is short, whatever this file is
-            raise
-        raise Unreadable(_more_than(f"there is room for now: {size(found.st_size)}"), "unsupported") from None
-    finally:
-        os.close(handle)
+        _explain_memory(os.path.getsize(path))
+        raise
     if not data:
         raise Unreadable("the file is empty", "damaged")
     return data
 
 
-def _check_large(handle: int, path: str, bytes: int, images: ImageOptions | None) -> None:
+def _check_large(start: Callable[[], bytes], path: str, length: int, images: ImageOptions | None) -> None:
     """Refuse a file that is not what its name says, or that memory has no room for, before it is read; Unreadable."""
     if images is not None and path.rpartition(".")[2].lower() in BY_SUFFIX:
         try:
-            images.check_start(os.pread(handle, _START, 0), bytes)
+            images.check_start(start(), length)
         except DecodeError as error:
             raise Unreadable(
                 f"{error.what}; if it is meant as it is, damaged='keep' (--damaged keep) stores it",
                 fault_kind(error),
             ) from None
     limit = memory_limit() // _COPIES
-    if bytes > limit:
-        raise Unreadable(_more_than(f"{size(limit)}, half of the memory there is: {size(bytes)}"), "unsupported")
+    if length > limit:
+        raise Unreadable(_more_than(f"{size(limit)}, half of the memory there is: {size(length)}"), "unsupported")
+
+
+def _explain_memory(length: int) -> None:
+    """Refuse a large file that there is no memory for; if a small one has none, memory is short whatever it is."""
+    if length > _LARGE:
+        raise Unreadable(_more_than(f"there is room for now: {size(length)}"), "unsupported") from None
 
 
 def _more_than(what: str) -> str:

@@ -208,6 +208,18 @@ class Store(ABC):
         data = self.get(path)
         return data, Head(len(data), None)
 
+    def get_small(self, path: str, most: int) -> memoryview | int:
+        """All of an object, or its size if it has more than ``most`` bytes: nothing is read of it then.
+
+        In one request if possible, of which the answer says the size before any byte comes.
+
+        Raises:
+            NotFoundError: No such object.
+            StorageError: Reading failed.
+        """
+        size = self.size(path)
+        return size if size > most else self.get(path)
+
     def pieces(self, path: str, size: int) -> Iterator[bytes]:
         """All bytes of an object, ``size`` of them at a time.
 

@@ -38,8 +38,8 @@ class WrapperStore(Store):
     def get(self, path: str, offset: int = 0, length: int | None = None) -> memoryview:
         return self.inner.get(path, offset, length)
 
-    # By `get`, `read` and ``mapped`` of this one, which may be others than those of the store behind it.
-    at_hand, views, read_newer = Store.at_hand, Store.views, Store.read_newer
+    # By `get`, `size`, `read` and ``mapped`` of this one, which may be others than those of the store behind it.
+    at_hand, views, read_newer, get_small = Store.at_hand, Store.views, Store.read_newer, Store.get_small
 
     def size(self, path: str) -> int:
         return self.inner.size(path)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import stat
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
@@ -88,40 +88,55 @@ def read_files(store: Store, requests: Sequence[Request]) -> Buffers:
 
 def _read(store: Store, root: str, request: Request) -> memoryview:
     path, _, size = request
-    file = f"{root}/{path}"
     if ".." in path or path.startswith("/") or "\0" in path:
         store.file_of(path)  # refuses what leads out of the store
     try:
-        # Non-blocking, so that opening a FIFO does not wait for its writer.
-        handle = os.open(file, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+        return memoryview(read_whole(f"{root}/{path}", root, size=size))
+    except StorageError as error:
+        raise error.at(url=store.locate(path)) from None
     except (FileNotFoundError, NotADirectoryError):
         raise NotFoundError("no such object", url=store.locate(path)) from None
     except (OSError, ValueError) as error:
         raise StorageError.of(error, url=store.locate(path)) from error
+
+
+def read_whole(
+    path: str, root: str = "", *, size: int | None = None, check: Callable[[int, int], object] | None = None
+) -> bytes:
+    """Read all bytes of a regular file.
+
+    Args:
+        path: The file.
+        root: The directory above it that a user named, see `refuse_planted_link`.
+        size: Bytes that it must have. Default: as many as it has when it is opened, and nothing may write to it
+            meanwhile, which costs one more system call.
+        check: Called with a descriptor of the file and its size before it is read; may raise.
+
+    Raises:
+        NotFoundError: It is a directory, a pipe, or a device.
+        AccessError: It is reached by a link that must not be followed.
+        ChangedError: It has another size, or was written while it was read.
+        OSError, ValueError: It cannot be opened or read.
+    """
+    # Non-blocking, so that opening a FIFO does not wait for its writer; the flag means nothing for files.
+    handle = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
     try:
         info = os.fstat(handle)
-        refuse_planted_link(file, info, root)
-        wanted = _size(info, store, path) if size is None else size
+        if not stat.S_ISREG(info.st_mode):
+            raise NotFoundError("it is a directory" if stat.S_ISDIR(info.st_mode) else "it is not a regular file")
+        refuse_planted_link(path, info, root)
+        wanted = info.st_size if size is None else size
+        if check is not None:
+            check(handle, info.st_size)
         data = os.read(handle, wanted + 1)  # one more, to see that it ends
         while len(data) < wanted and (more := os.read(handle, wanted + 1 - len(data))):
             data += more
-    except StorageError:
-        raise
-    except OSError as error:
-        raise StorageError.of(error, url=store.locate(path)) from error
+        after = info if size is not None else os.fstat(handle)
     finally:
         os.close(handle)
-    if len(data) != wanted:
-        had = f"{wanted} bytes " + ("a moment ago" if size is None else "when it was indexed")
-        raise ChangedError(
-            f"the file is {'longer' if len(data) > wanted else 'shorter'}, and had {had}",
-            url=store.locate(path),
-            hint="open the data set anew: what changed is indexed again",
-        )
-    return memoryview(data)
-
-
-def _size(info: os.stat_result, store: Store, path: str) -> int:
-    if not stat.S_ISREG(info.st_mode):
-        raise NotFoundError("no such object: it is no file", url=store.locate(path))
-    return info.st_size
+    if len(data) != wanted and size is not None:
+        what = f"the file is {'longer' if len(data) > wanted else 'shorter'}, and had {size} bytes when it was indexed"
+        raise ChangedError(what, hint="open the dataset again: what changed is indexed again")
+    if len(data) != wanted or (after.st_size, after.st_mtime_ns) != (info.st_size, info.st_mtime_ns):
+        raise ChangedError("the file changed while it was being read", hint="read it again once nothing writes to it")
+    return data

@@ -31,10 +31,29 @@ class Fetched(NamedTuple):
 
 
 class Known(NamedTuple):
-    """What is known of an object before it is read: its size in bytes and its version."""
+    """What is known of an object before it is read.
+
+    Attributes:
+        size: Its size in bytes.
+        etag: Its version.
+        most: The most bytes that it may have to be read at all.
+    """
 
     size: int | None = None
     etag: str | None = None
+    most: int | None = None
+
+
+class TooLargeError(Exception):
+    """An object has more bytes than the reader takes; none of them was read.
+
+    Args:
+        size: How many it has.
+    """
+
+    def __init__(self, size: int) -> None:
+        super().__init__(size)
+        self.size = size
 
 
 async def fetch(
@@ -64,6 +83,7 @@ async def fetch(
         NotFoundError, AccessError: At once.
         ChangedError: The object has another size or version than given, or was replaced meanwhile.
         StorageError: The range reaches past the end, or time is up.
+        TooLargeError: It has more than ``known.most`` bytes.
     """
     read = _Read(client, path, offset, length, policy=policy, pace=pace, known=known)
     try:
@@ -114,7 +134,7 @@ class _Read:
         known: Known,
     ) -> None:
         self.client, self.path, self.policy, self.pace = client, path, policy, pace
-        self.size, self.etag = known
+        self.size, self.etag, self.most = known
         self.start = offset
         self.stop = None if length is None else offset + length
         self.pieces: list[memoryview] = []
@@ -349,6 +369,8 @@ class _Attempt:
                 hint="open the data set anew; `shardstream verify` finds what does not fit",
             )
         check_version(head, etag)
+        if read.most is not None and head.size > read.most:
+            raise TooLargeError(head.size)
         if self.start < 0:
             self.start = max(0, head.size + self.start)
         stop = head.size if self.stop is None else self.stop

@@ -23,7 +23,7 @@ from shardstream.storage.base.policy import RetryPolicy
 from shardstream.storage.base.sorting import SortedNames
 from shardstream.storage.base.store import Head, ObjectMeta, ObjectWriter, Store, past_the_end, version_number
 from shardstream.storage.transfer.client import Client, Fault, Upload, replaced
-from shardstream.storage.transfer.fetch import Fetched, Known, fetch
+from shardstream.storage.transfer.fetch import Fetched, Known, TooLargeError, fetch
 from shardstream.storage.transfer.listing import Listing
 from shardstream.storage.transfer.loop import abandon, at_stop, run, submit
 from shardstream.storage.transfer.retry import Pace, attempt
@@ -112,6 +112,14 @@ class RemoteStore(Store):
         found = self._run(lambda: self._fetch(path, 0, None), "the object", path)
         return joined(found.pieces), found.head
 
+    def get_small(self, path: str, most: int) -> memoryview | int:
+        self._check(path)
+        self.forget(path)
+        try:
+            return joined(self._run(lambda: self._fetch(path, 0, None, most=most), "the object", path).pieces)
+        except TooLargeError as error:
+            return error.size
+
     def get_tail(self, path: str, length: int) -> tuple[memoryview, int]:
         self._check(path)
         if length <= 0:
@@ -129,7 +137,9 @@ class RemoteStore(Store):
             found = await self._fetch(path, size - length, length, size=size)
         return joined(found.pieces), found.head.size
 
-    async def _fetch(self, path: str, offset: int, length: int | None, *, size: int | None = None) -> Fetched:
+    async def _fetch(
+        self, path: str, offset: int, length: int | None, *, size: int | None = None, most: int | None = None
+    ) -> Fetched:
         mine = self._own()
         version = mine.versions.get(path)
         found = await fetch(
@@ -140,7 +150,7 @@ class RemoteStore(Store):
             where=self.locate(path),
             policy=self.policy,
             pace=mine.pace,
-            known=Known(size, version.etag if version else None),
+            known=Known(size, version.etag if version else None, most),
         )
         self._remember(path, found.head)
         return found
