@@ -126,3 +126,10 @@ def test_a_range_with_headers_is_one_request() -> None:
         assert bytes(store.get("object", 2)) == b"ta"
     assert len(seen) == 2
     assert all(one["x-token"] == "geheim" for one in seen)
+
+
+@pytest.mark.parametrize("options", [{"headers": "X-A: a"}, {"headers": ["X-A"]}, {"client_options": "timeout=1"}])
+@pytest.mark.parametrize("transport", ["auto", "fsspec"])
+def test_headers_and_options_are_dicts(transport: Transport, options: dict[str, Any]) -> None:
+    with pytest.raises(UsageError, match=f"{next(iter(options))} must be a dict"):
+        open_store("http://127.0.0.1:1/a", transport=transport, storage_options=options)

@@ -50,9 +50,10 @@ class Access:
     def headers_that_travel(self) -> list[str]:
         """Headers of web requests that obstore would send on to another host; it has no option to keep them back."""
         options = {name.lower(): value for name, value in self.options.items()}
-        given = options.get("headers"), options.get("default_headers")
-        nested = (options.get("client_options") or {}).get("default_headers")
-        return [name for some in (*given, nested) for name in some or () if name.lower() not in _STAYING]
+        client = options.get("client_options")
+        nested = client.get("default_headers") if isinstance(client, Mapping) else None
+        given = options.get("headers"), options.get("default_headers"), nested
+        return [str(name) for some in given for name in some or () if str(name).lower() not in _STAYING]
 
     @property
     def policy(self) -> RetryPolicy:

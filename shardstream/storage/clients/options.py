@@ -109,7 +109,10 @@ def bucket_settings(
 
 def client_options(options: dict[str, Any]) -> dict[str, Any]:
     """Take the options of the HTTP client out of ``options``; times in seconds or as obstore takes them ("30s")."""
-    found = {"connect_timeout": CONNECT_TIMEOUT, "read_timeout": READ_TIMEOUT, **options.pop("client_options", {})}
+    given = options.pop("client_options", {})
+    if not isinstance(given, Mapping):
+        raise UsageError("storage_options: client_options must be a dict", hint="client_options={'timeout': '60s'}")
+    found = {"connect_timeout": CONNECT_TIMEOUT, "read_timeout": READ_TIMEOUT, **given}
     found |= {name: options.pop(name) for name in sorted(_CLIENT & set(options))}
     for name in _DURATIONS:
         if name in found:

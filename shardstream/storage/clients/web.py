@@ -42,7 +42,11 @@ def web_settings(address: Address, options: Mapping[str, Any]) -> StoreSettings:
 
 def web_headers(address: Address, *given: Mapping[str, str] | None) -> dict[str, str]:
     """Headers of every request: those that were given, where later ones win, and the user that the URL holds."""
-    headers = {name: value for some in given for name, value in (some or {}).items()}
+    headers: dict[str, str] = {}
+    for some in given:
+        if some is not None and not isinstance(some, Mapping):
+            raise UsageError("storage_options: headers must be a dict", hint="headers={'X-Token': '...'}")
+        headers |= some or {}
     if address.user:
         headers.setdefault("Authorization", "Basic " + base64.b64encode(unquote(address.user).encode()).decode())
     return headers
