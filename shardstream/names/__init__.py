@@ -3,6 +3,7 @@
 ==========  ===========================================================================
 ``braces``  places written with braces: ``part-{08..10}``
 ``globs``   patterns of paths, whose wildcards leave out names that are not data
+``missing`` what to write in place of a path that is not there
 ``strays``  which names are not data, for all listings and members of archives
 ==========  ===========================================================================
 """

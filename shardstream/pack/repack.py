@@ -8,6 +8,7 @@ from concurrent.futures import Executor
 from typing import Any
 
 from shardstream.dataset.conditions import Where
+from shardstream.dataset.keys.selection import rows_where
 from shardstream.dataset.source import DatasetSource
 from shardstream.dataset.view import ViewSpec
 from shardstream.errors import UsageError
@@ -20,7 +21,6 @@ from shardstream.pack.options import PackOptions
 from shardstream.pack.output.places import StorageArguments, take_options
 from shardstream.pack.output.report import PackReport
 from shardstream.pack.run import logged, run_pack
-from shardstream.pack.sources.lists.selection import rows_where
 from shardstream.pack.sources.stored import StoredSource
 from shardstream.progress import OnProgress
 from shardstream.shards.framings import Format

@@ -10,6 +10,7 @@ from typing import Any, Self
 
 from shardstream.dataset.conditions import Filter, Keys, Where
 from shardstream.dataset.costs import sized
+from shardstream.dataset.keys.selection import keyed_rows, narrowed
 from shardstream.dataset.opening import Fingerprints, Versions, check_fingerprints, open_datasets
 from shardstream.dataset.source import DatasetSource
 from shardstream.dataset.view import Split, ViewSpec
@@ -19,7 +20,6 @@ from shardstream.decode.usercall import Names, is_output_name
 from shardstream.errors import FieldError, UsageError, did_you_mean
 from shardstream.images.backends import Backend, BackendName
 from shardstream.order import PlaceRange, SplitBy, Tail
-from shardstream.pack.sources.lists.selection import keyed_rows, narrowed
 from shardstream.shards.framing import MAX_VALUE
 from shardstream.shards.manifest import Manifest
 from shardstream.sizes import plural

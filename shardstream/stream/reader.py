@@ -15,13 +15,13 @@ from shardstream.dataset.conditions import Where
 from shardstream.dataset.dataset_rows import DatasetRows
 from shardstream.dataset.keys.documents import DocumentFinder
 from shardstream.dataset.keys.finder import KeyFinder
+from shardstream.dataset.keys.selection import rows_where
 from shardstream.dataset.opening import open_dataset
 from shardstream.dataset.rows import RowBatch
 from shardstream.dataset.source import DatasetSource
 from shardstream.dataset.step import Step
 from shardstream.dataset.view import ViewSpec
 from shardstream.errors import ShardStreamError, UsageError
-from shardstream.pack.sources.lists.selection import rows_where
 from shardstream.shards.framing import MAX_VALUE
 from shardstream.sizes import parse_size, plural
 from shardstream.storage import PathOrUrl, Transport

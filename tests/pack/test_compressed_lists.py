@@ -18,9 +18,10 @@ import numpy as np
 import pytest
 import zstandard
 
+from shardstream.dataset.lists import compressed, decompression
 from shardstream.errors import MissingExtraError, SourceError
 from shardstream.pack.run import pack
-from shardstream.pack.sources.lists import compressed, decompression, lines
+from shardstream.pack.sources.lists import lines
 from shardstream.pack.sources.lists.source import ListSource
 from shardstream.pack.sources.opening import open_source
 from shardstream.storage.base.location import Access

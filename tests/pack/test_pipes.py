@@ -10,10 +10,10 @@ from pathlib import Path
 
 import pytest
 
+from shardstream.dataset.lists import list_file as listfile
+from shardstream.dataset.lists.list_file import open_local
 from shardstream.errors import SourceError
 from shardstream.pack.run import pack
-from shardstream.pack.sources.lists import list_file as listfile
-from shardstream.pack.sources.lists.list_file import open_local
 
 from .making import photo_list, tree
 

@@ -11,13 +11,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
+from shardstream.dataset.lists.list_file import spooled
 from shardstream.errors import DuplicateKeyError, SourceError
 from shardstream.formats.scans.names import common_folder
 from shardstream.pack.sources.duplicates import HashRuns, key_hash
 from shardstream.pack.sources.lists.columns import Wanted, understand
 from shardstream.pack.sources.lists.line_reader import LineReader
 from shardstream.pack.sources.lists.lines import index_lines, survey
-from shardstream.pack.sources.lists.list_file import spooled
 from shardstream.pack.sources.lists.records import DELIMITERS, Broken, Cells, split
 from shardstream.pack.sources.lists.scan import Findings, ListScan, scan
 from shardstream.pack.sources.lists.source import ListRecords

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+from shardstream.dataset.lists import decompression
 from shardstream.errors import UnsupportedError
 from shardstream.formats.blocks.codecs import CODECS, inflated_start
 from shardstream.formats.blocks.found_blocks import FoundBlocks, one_block
 from shardstream.formats.blocks.gzip_parts import gzip_blocks
 from shardstream.formats.blocks.zstd_frames import zstd_blocks
 from shardstream.formats.scans.object_bytes import ObjectBytes
-from shardstream.pack.sources.lists import decompression
 
 _LZ4 = b"\x04\x22\x4d\x18"
 _CODECS = {"gzip": "gzip", "bzip2": "bz2", "xz": "xz", "zstd": "zstd"}

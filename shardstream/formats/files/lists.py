@@ -11,6 +11,7 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
+from shardstream.dataset.lists.decompression import plain_name
 from shardstream.errors import UnsupportedError, UsageError
 from shardstream.formats.contract import ForeignObject, ObjectListing, Recognised
 from shardstream.formats.files.columns import columns_of
@@ -19,7 +20,6 @@ from shardstream.formats.files.text import first_records, records, text_pieces
 from shardstream.formats.files.values import CellValues, FileValues, LabelValues, values_of
 from shardstream.formats.scans.object_bytes import ObjectBytes
 from shardstream.formats.scans.rows import PIECE, Loss, Remark, ScannedRows, numbered_keys, usable_key
-from shardstream.pack.sources.lists.decompression import plain_name
 from shardstream.pack.sources.lists.quotes import COMMA, TAB, tab_quotes
 from shardstream.pack.sources.lists.records import (
     DELIMITERS,

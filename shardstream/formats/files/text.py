@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from itertools import islice
 
+from shardstream.dataset.lists.decompression import codec_of, pieces
 from shardstream.encodings import FROM_UTF16, is_utf16
 from shardstream.errors import UnsupportedError
 from shardstream.formats.scans.object_bytes import ObjectBytes
-from shardstream.pack.sources.lists.decompression import codec_of, pieces
 from shardstream.pack.sources.lists.quotes import BOM, grouped
 from shardstream.placeholders import find_placeholder
 

@@ -17,11 +17,11 @@ from shardstream.formats.scans.names import accompanies, common_folder, folder_o
 from shardstream.images.formats import BY_SUFFIX
 from shardstream.names.braces import without_braces
 from shardstream.names.globs import glob_pattern, split_glob
+from shardstream.names.missing import instead_of
 from shardstream.names.strays import find_stray
 from shardstream.pack.sources.listings import FileListing
 from shardstream.pack.sources.lists.columns import Wanted
 from shardstream.pack.sources.lists.tables import TABLES
-from shardstream.pack.sources.missing import instead_of
 from shardstream.pack.sources.paths import scheme_of
 from shardstream.shards.heads import MANIFEST_NAME
 from shardstream.storage import Location, open_object, open_store

@@ -35,13 +35,13 @@ from shardstream.formats.sources.foreign_items import (
 )
 from shardstream.images.formats import BY_SUFFIX, format_of, refused_suffix
 from shardstream.names.globs import split_glob
+from shardstream.names.missing import instead_of
 from shardstream.pack.sources.base import LABEL, Reject
 from shardstream.pack.sources.duplicates import check_unique
 from shardstream.pack.sources.keys import MODES
 from shardstream.pack.sources.lists.columns import Wanted
 from shardstream.pack.sources.lists.labels import Classes, check_class_count
 from shardstream.pack.sources.lists.records import Broken, label_name
-from shardstream.pack.sources.missing import instead_of
 from shardstream.pack.sources.stored import StoredPart, StoredSource
 from shardstream.pack.sources.values import is_picture_name
 from shardstream.progress import OnProgress, ignore

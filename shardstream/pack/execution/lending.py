@@ -18,9 +18,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from shardstream.dataset.lists.list_file import ListFile
 from shardstream.memory_files import memory_file
 from shardstream.pack.execution.jobs import PackJob, Result
-from shardstream.pack.sources.lists.list_file import ListFile
 from shardstream.storage.base.sorting import no_room
 
 _LARGE = 1 << 16  # bytes of an array that is mapped

@@ -7,10 +7,10 @@ import os
 from collections.abc import Mapping, Sequence
 from typing import TypeAlias
 
+from shardstream.dataset.lists.list_file import open_list
 from shardstream.dataset.opened import OpenedDataset
 from shardstream.errors import NotFoundError, SourceError, UsageError
 from shardstream.formats.catalog.catalog import Catalogue
-from shardstream.pack.sources.lists.list_file import open_list
 from shardstream.shards.heads import MANIFEST_NAME
 from shardstream.storage import Location, PathOrUrl, is_place, open_store
 

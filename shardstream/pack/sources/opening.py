@@ -9,6 +9,7 @@ from dataclasses import replace
 from functools import lru_cache, partial
 from typing import Any
 
+from shardstream.dataset.lists.compressed import is_archive
 from shardstream.errors import FormatError, NotFoundError, PlaceholderError, SourceError, StorageError, UsageError
 from shardstream.formats.blocks.found_blocks import OR_PACK
 from shardstream.formats.catalog.places import rooted
@@ -30,17 +31,16 @@ from shardstream.formats.sources.packages import PackageSource, open_package
 from shardstream.formats.sources.table_rows import TableRows, rows_of_table
 from shardstream.images.formats import BY_SUFFIX
 from shardstream.names.globs import split_glob
+from shardstream.names.missing import instead_of
 from shardstream.pack.sources.base import Source, StreamSource
 from shardstream.pack.sources.folders import FolderSource, Group
 from shardstream.pack.sources.listings import FileListing
 from shardstream.pack.sources.lists.columns import Wanted
-from shardstream.pack.sources.lists.compressed import is_archive
 from shardstream.pack.sources.lists.labels import Classes, LabelMode
 from shardstream.pack.sources.lists.mapping import parse_fields, types_alone
 from shardstream.pack.sources.lists.source import ListSource, is_mpdataset, open_rows, open_text_list, suffix_of
 from shardstream.pack.sources.lists.table_fields import JSON
 from shardstream.pack.sources.lists.tables import TABLES, open_tables
-from shardstream.pack.sources.missing import instead_of
 from shardstream.pack.sources.numbered import numbered
 from shardstream.pack.sources.paths import scheme_of
 from shardstream.pack.sources.python import python_source

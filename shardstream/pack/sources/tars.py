@@ -26,11 +26,11 @@ from shardstream.formats.scans.object_bytes import placeholder_in
 from shardstream.formats.scans.rows import told_count
 from shardstream.names.braces import without_braces
 from shardstream.names.globs import local_matches
+from shardstream.names.missing import instead_of
 from shardstream.names.strays import Strays, find_stray
 from shardstream.pack.sources.base import LABEL, Item, Reject, SourcePart, StreamSource
 from shardstream.pack.sources.keys import check_mode
 from shardstream.pack.sources.lists.labels import Classes, not_listed
-from shardstream.pack.sources.missing import instead_of
 from shardstream.storage import Location, open_object, open_store
 from shardstream.storage.base.ranged import RangedFile
 from shardstream.text import valid_unicode

@@ -11,9 +11,9 @@ import numpy as np
 import xxhash
 from numpy.typing import NDArray
 
-from shardstream.pack.sources.lists.compressed import too_long
-from shardstream.pack.sources.lists.list_file import ListFile
-from shardstream.pack.sources.lists.quotes import BOM, LONGEST, grouped
+from shardstream.dataset.lists.compressed import LONGEST, too_long
+from shardstream.dataset.lists.list_file import ListFile
+from shardstream.pack.sources.lists.quotes import BOM, grouped
 
 _CHUNK = 4 << 20
 _AT_ONCE = 1 << 16  # records of an odd csv

@@ -11,8 +11,8 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-LONGEST = 64 << 20
-"""Bytes of the longest record that a list may have."""
+from shardstream.dataset.lists.compressed import LONGEST
+
 COMMA, TAB = b",", b"\t"
 BOM = b"\xef\xbb\xbf"
 _NEWLINE, _RETURN, _QUOTE, _TAB = b'\n\r"\t'

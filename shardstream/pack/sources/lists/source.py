@@ -20,6 +20,8 @@ import numpy as np
 import xxhash
 from numpy.typing import NDArray
 
+from shardstream.dataset.lists.decompression import plain_name
+from shardstream.dataset.lists.list_file import ListFile, open_list
 from shardstream.errors import SourceError, UsageError
 from shardstream.formats.blocks.compressed import plain_start
 from shardstream.formats.files.lists import (
@@ -31,10 +33,8 @@ from shardstream.formats.jsonl.first_rows import rows_of
 from shardstream.formats.scans.rows import usable_field
 from shardstream.pack.sources.keys import MODES, KeyRule
 from shardstream.pack.sources.lists.columns import Columns, Wanted, settled, understand
-from shardstream.pack.sources.lists.decompression import plain_name
 from shardstream.pack.sources.lists.line_reader import LineReader
 from shardstream.pack.sources.lists.lines import LineIndex, index_lines, survey, text_pieces
-from shardstream.pack.sources.lists.list_file import ListFile, open_list
 from shardstream.pack.sources.lists.mapping import FieldRule, declared_types, types_alone
 from shardstream.pack.sources.lists.quotes import COMMA, TAB, TabQuotes, tab_quotes
 from shardstream.pack.sources.lists.records import (

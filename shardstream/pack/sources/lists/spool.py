@@ -11,8 +11,8 @@ from typing import Generic, Protocol, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
+from shardstream.dataset.lists.list_file import ListFile
 from shardstream.pack.sources.base import Item, Reject, Source, SourcePart
-from shardstream.pack.sources.lists.list_file import ListFile
 from shardstream.storage.base.sorting import no_room
 
 _BUFFER = 1 << 20

@@ -7,13 +7,12 @@ from collections.abc import Collection, Iterator, Sequence
 
 from shardstream.dataset.conditions import Filter, Keys, Where
 from shardstream.dataset.keys.keyed_rows import rows_of_keys
+from shardstream.dataset.lists.compressed import LONGEST, too_long
+from shardstream.dataset.lists.list_file import open_list
 from shardstream.dataset.opened import OpenedDataset
 from shardstream.dataset.row_set import RowSet
 from shardstream.dataset.source import DatasetSource
 from shardstream.errors import SourceError, UsageError
-from shardstream.pack.sources.lists.compressed import too_long
-from shardstream.pack.sources.lists.list_file import open_list
-from shardstream.pack.sources.lists.quotes import LONGEST
 from shardstream.storage import locate
 
 _PIECE = 1 << 20  # bytes of a file of keys

@@ -15,9 +15,9 @@ import weakref
 from collections.abc import Callable, Iterator
 from typing import IO
 
+from shardstream.dataset.lists.compressed import codec_of, decompressed, refuse_binary
 from shardstream.errors import SourceError
-from shardstream.pack.sources.lists.compressed import codec_of, decompressed, refuse_binary
-from shardstream.pack.sources.missing import instead_of
+from shardstream.names.missing import instead_of
 from shardstream.placeholders import find_placeholder
 from shardstream.storage import Location, open_object
 from shardstream.storage.base.sorting import no_room

@@ -5,11 +5,12 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterator
 
+from shardstream.dataset.lists import decompression
+from shardstream.dataset.lists.decompression import Codec, pieces, plain_name
 from shardstream.errors import FormatError, SourceError
-from shardstream.pack.sources.lists import decompression
-from shardstream.pack.sources.lists.decompression import Codec, pieces, plain_name
-from shardstream.pack.sources.lists.quotes import LONGEST
 
+LONGEST = 64 << 20
+"""Bytes of the longest record that a list may have."""
 LIST_SUFFIXES = frozenset((".csv", ".tsv", ".jsonl", ".ndjson", ".txt", ".lst"))
 _PEEK = 4096
 
