@@ -22,6 +22,9 @@ FaultKind: TypeAlias = Literal["damaged", "unsupported", "missing", "invalid"]
 that isn't read here. ``"missing"``: there are no such bytes, or a placeholder is in their place. ``"invalid"``: the
 sample does not fit the call: its label, its types, its line in a list, your transform."""
 
+REST_IS_LOST = "the rest of the file is lost, number of samples unknown"
+"""What a message says after the fault from which on nothing of a file can be read."""
+
 FAULT_KINDS: tuple[FaultKind, ...] = get_args(FaultKind)
 
 # The first class that an error belongs to decides.

@@ -19,7 +19,8 @@ from numpy.typing import NDArray
 from shardstream.errors import FieldError, FormatError
 from shardstream.formats.contract import ForeignFormat, ForeignObject, ObjectListing, Recognised
 from shardstream.formats.scans.object_bytes import ObjectBytes
-from shardstream.formats.scans.rows import ScannedRows, numbered_keys, pieces, sniffed_type, usable_field
+from shardstream.formats.scans.rows import ScannedRows, numbered_keys, pieces, sniffed_type
+from shardstream.shards.field_names import usable_field
 from shardstream.shards.fields import SCALAR_TYPES, FieldType
 from shardstream.shards.index import Column
 

@@ -16,10 +16,11 @@ from shardstream.errors import FormatError, PlaceholderError
 from shardstream.formats.blocks import BlockStore
 from shardstream.formats.blocks.found_blocks import FoundBlocks
 from shardstream.formats.scans.names import accompanies
-from shardstream.formats.scans.object_bytes import ObjectBytes, placeholder_in
+from shardstream.formats.scans.object_bytes import ObjectBytes
 from shardstream.formats.scans.rows import ScannedRows
 from shardstream.names.strays import Strays, any_stray, find_stray
 from shardstream.storage import Store
+from shardstream.storage.base.placeholders import placeholder_in
 from shardstream.storage.base.store import ObjectMeta
 
 Form: TypeAlias = Callable[[memoryview, str], "bytes | memoryview"]

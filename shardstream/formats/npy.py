@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from shardstream.errors import FieldError, FormatError, UnsupportedError, UsageError
 from shardstream.formats.contract import ForeignFormat, ForeignObject, ObjectListing, Recognised
 from shardstream.formats.scans.object_bytes import ObjectBytes
-from shardstream.formats.scans.rows import ScannedRows, numbered_keys, pieces, usable_field
+from shardstream.formats.scans.rows import ScannedRows, numbered_keys, pieces
 from shardstream.formats.zip.directory import (
     CHECKSUMS,
     check_stored,
@@ -22,6 +22,7 @@ from shardstream.formats.zip.directory import (
     wrong_members,
 )
 from shardstream.shards.arrays import NPY_HEAD, NPY_MAGIC, npy_head
+from shardstream.shards.field_names import usable_field
 from shardstream.shards.fields import SCALAR_TYPES, FieldType
 from shardstream.shards.index import Column
 from shardstream.storage.base.store import ObjectMeta

@@ -24,7 +24,7 @@ from shardstream.pack.sources.classes import ClassesArgument, check_classes
 from shardstream.pack.sources.folders import Group
 from shardstream.pack.sources.lists.labels import Classes, LabelMode, Unknown
 from shardstream.pack.sources.lists.mapping import parse_fields
-from shardstream.shards.fields import check_field_name
+from shardstream.shards.field_names import check_field_name
 from shardstream.shards.framings import Format, framing_of
 from shardstream.sizes import parse_size
 

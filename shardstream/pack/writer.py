@@ -19,7 +19,8 @@ from shardstream.pack.sources.classes import ClassesArgument, check_classes, nam
 from shardstream.pack.sources.declared import parse_type, stored_types
 from shardstream.pack.sources.duplicates import SeenHashes, key_hash
 from shardstream.pack.sources.values import KEY, encode, is_picture_name
-from shardstream.shards.fields import Encoded, FieldType, check_field_name
+from shardstream.shards.field_names import check_field_name
+from shardstream.shards.fields import Encoded, FieldType
 from shardstream.shards.framings import Format, framing_of, writer_of
 from shardstream.shards.growing import check_grows
 from shardstream.shards.index import check_key

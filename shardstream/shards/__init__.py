@@ -2,6 +2,7 @@
 
 ===============  =============================================================================
 ``fields``       field types, a class for each kind: value <-> bytes, both ways
+``field_names``  names of fields: which are allowed, and what becomes of others
 ``scalars``      what single numbers a column holds
 ``arrays``       arrays as NPY files, torch tensors as safetensors files
 ``compression``  zstd, value by value

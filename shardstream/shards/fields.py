@@ -76,7 +76,6 @@ _EXTENSIONS = {
 }
 _MAX_DIMENSIONS = 32  # of numpy 1
 _MAX_FIXED_BYTES = (1 << 31) - 1  # of an element of a numpy array, as which a fixed array is gathered
-_FIELD_NAME = re.compile(r"[A-Za-z0-9_-]+(\.[A-Za-z0-9_-]+)*")
 
 
 @dataclass(frozen=True, eq=False)
@@ -383,20 +382,6 @@ def _fixed(dtype: np.dtype[Any], shape: tuple[int, ...]) -> FieldType:
     if len(shape) > _MAX_DIMENSIONS or spanned > _MAX_FIXED_BYTES:
         raise FieldError(f"values of {name!r} are too large for a fixed array", hint="use 'array', or several fields")
     return found
-
-
-def check_field_name(name: str) -> None:
-    """Refuse names that cannot be a member extension or a keyword.
-
-    Raises:
-        FieldError: Empty, other characters than letters, digits, ``_ - .``, or leading double underscore.
-    """
-    if not _FIELD_NAME.fullmatch(name) or name.startswith("__"):
-        raise FieldError(
-            f"{name!r} cannot be a field name",
-            field=name,
-            hint="use letters, digits, '_', '-' and inner dots; names that begin with '__' are reserved",
-        )
 
 
 def type_of_extension(extension: str) -> FieldType:

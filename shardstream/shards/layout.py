@@ -29,7 +29,8 @@ import xxhash
 from numpy.typing import NDArray
 
 from shardstream.errors import ChecksumError, FieldError, FormatError, VersionError
-from shardstream.shards.fields import check_field_name, meant_type
+from shardstream.shards.field_names import check_field_name
+from shardstream.shards.fields import meant_type
 from shardstream.shards.index import Column, Keys, ShardIndex
 
 FORMAT_VERSION = 1

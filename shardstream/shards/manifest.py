@@ -17,7 +17,8 @@ import xxhash
 
 from shardstream.errors import FieldError, FormatError, NotFoundError, UsageError, did_you_mean
 from shardstream.shards.bins import Bins
-from shardstream.shards.fields import FieldType, check_field_name, meant_type
+from shardstream.shards.field_names import check_field_name
+from shardstream.shards.fields import FieldType, meant_type
 from shardstream.shards.framing import Framing
 from shardstream.shards.framings import framing_of
 from shardstream.shards.heads import (

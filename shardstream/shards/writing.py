@@ -17,7 +17,8 @@ from numpy.typing import NDArray
 from shardstream.errors import FieldError
 from shardstream.shards import layout
 from shardstream.shards.arrays import check_unmasked
-from shardstream.shards.fields import Encoded, FieldType, check_field_name
+from shardstream.shards.field_names import check_field_name
+from shardstream.shards.fields import Encoded, FieldType
 from shardstream.shards.index import Codec, Column, bitmap_of, check_key
 from shardstream.storage import ObjectWriter
 

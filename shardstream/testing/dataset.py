@@ -12,7 +12,8 @@ from numpy.typing import NDArray
 
 from shardstream.errors import DestinationError, UsageError
 from shardstream.images.encode import encode
-from shardstream.shards.fields import IMAGE, FieldType, ValuesType, check_field_name, infer_type
+from shardstream.shards.field_names import check_field_name
+from shardstream.shards.fields import IMAGE, FieldType, ValuesType, infer_type
 from shardstream.shards.framings import Format, framing_of, writer_of
 from shardstream.shards.heads import MANIFEST_NAME
 from shardstream.shards.manifest import Manifest

@@ -15,7 +15,8 @@ from shardstream.pack.run import pack
 from shardstream.pack.sources import File, Item, Reject, Source, SourcePart
 from shardstream.pack.sources.base import StreamSource
 from shardstream.pack.sources.opening import open_source
-from shardstream.shards.fields import check_field_name, infer_type
+from shardstream.shards.field_names import check_field_name
+from shardstream.shards.fields import infer_type
 from shardstream.shards.index import check_key
 from shardstream.shards.manifest import Manifest
 from shardstream.storage.base.location import Access

@@ -14,7 +14,8 @@ import pytest
 from shardstream.errors import FormatError
 from shardstream.formats.contract import ForeignFormat
 from shardstream.formats.scans.object_bytes import ObjectBytes
-from shardstream.formats.scans.rows import ScannedRows, usable_field, usable_key
+from shardstream.formats.scans.rows import ScannedRows, usable_key
+from shardstream.shards.field_names import usable_field
 from shardstream.storage import Store
 from shardstream.storage.base.store import ObjectMeta
 

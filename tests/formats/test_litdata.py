@@ -21,7 +21,7 @@ from shardstream.errors import FormatError, UsageError
 from shardstream.formats.chunks.litdata import LitData, npy_of_numpy, npy_of_tensor
 from shardstream.formats.chunks.pytree_names import leaf_names
 from shardstream.formats.chunks.tagged_values import json_of_tagged
-from shardstream.formats.scans.rows import usable_field
+from shardstream.shards.field_names import usable_field
 
 from .damaging import cut, flipped, scan_bytes
 from .records import treespec, write_litdata

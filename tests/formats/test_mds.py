@@ -21,7 +21,8 @@ from shardstream.errors import FormatError, UsageError
 from shardstream.formats.chunks.encoded_values import msgpack_of_jpegs, msgpack_of_list, npy_of_pil
 from shardstream.formats.chunks.mds import Mds, npy_of_ndarray
 from shardstream.formats.scans.object_bytes import ObjectBytes
-from shardstream.formats.scans.rows import PIECE, usable_field
+from shardstream.formats.scans.rows import PIECE
+from shardstream.shards.field_names import usable_field
 
 from .damaging import cut, flipped, scan_bytes
 from .records import mds_shard, records_object, write_mds

@@ -14,13 +14,13 @@ from hypothesis import strategies as st
 
 from shardstream.dataset.lists.list_file import spooled
 from shardstream.errors import DuplicateKeyError, SourceError, UsageError
-from shardstream.formats.scans.names import common_folder
 from shardstream.pack.sources import File, Item, Reject
 from shardstream.pack.sources.lists import lines, scan
 from shardstream.pack.sources.lists.lines import index_lines, survey
 from shardstream.pack.sources.lists.records import Broken, packed, split
 from shardstream.pack.sources.lists.source import ListRecords
 from shardstream.pack.sources.opening import open_source
+from shardstream.pack.sources.paths import common_folder
 from shardstream.text import valid_unicode
 
 from .making import make

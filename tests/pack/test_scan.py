@@ -13,7 +13,6 @@ from numpy.typing import NDArray
 
 from shardstream.dataset.lists.list_file import spooled
 from shardstream.errors import DuplicateKeyError, SourceError
-from shardstream.formats.scans.names import common_folder
 from shardstream.pack.sources.duplicates import HashRuns, key_hash
 from shardstream.pack.sources.lists.columns import Wanted, understand
 from shardstream.pack.sources.lists.line_reader import LineReader
@@ -22,7 +21,7 @@ from shardstream.pack.sources.lists.records import DELIMITERS, Broken, Cells, sp
 from shardstream.pack.sources.lists.scan import Findings, ListScan, scan
 from shardstream.pack.sources.lists.source import ListRecords
 from shardstream.pack.sources.lists.source import key_rule as rule_of
-from shardstream.pack.sources.paths import scheme_of
+from shardstream.pack.sources.paths import common_folder, scheme_of
 
 _SEPARATORS = {"tab": b"\t", "tsv": b"\t", "csv": b",", "blank": b" ", "lst": b"\t"}
 pieces = st.sampled_from([

@@ -14,11 +14,11 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 from shardstream.errors import FieldError
+from shardstream.shards.field_names import check_field_name
 from shardstream.shards.fields import (
     PAYLOAD_TYPES,
     SCALAR_TYPES,
     FieldType,
-    check_field_name,
     from_bytes,
     infer_type,
     to_bytes,

@@ -24,8 +24,8 @@ from shardstream.formats.arrow.schema import (
     ArrowField,
     ArrowType,
 )
-from shardstream.formats.files.columns import LABEL_NAMES
-from shardstream.formats.scans.rows import usable_field
+from shardstream.pack.sources.lists.columns import LABEL_NAMES
+from shardstream.shards.field_names import usable_field
 from shardstream.shards.fields import FieldType
 
 LABEL = "cls"

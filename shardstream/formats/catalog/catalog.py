@@ -35,7 +35,8 @@ from shardstream.formats.framing import FRAMING
 from shardstream.formats.loose import LOOSE
 from shardstream.formats.registry import format_named
 from shardstream.formats.scans.rows import Loss, Remark, sentences, told_losses
-from shardstream.shards.fields import FieldType, check_field_name, meant_type
+from shardstream.shards.field_names import check_field_name
+from shardstream.shards.fields import FieldType, meant_type
 from shardstream.shards.framing import Framing
 from shardstream.shards.heads import parse_head, seal
 from shardstream.shards.index import Keys

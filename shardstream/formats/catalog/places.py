@@ -11,8 +11,8 @@ from typing import NamedTuple
 
 from shardstream.errors import UsageError
 from shardstream.formats.catalog.spec import GLOB
-from shardstream.formats.files.lists import LIST_OF_MPDATASET
 from shardstream.formats.scans.names import folder_of_data
+from shardstream.pack.sources.lists.mpdataset import LIST_OF_MPDATASET
 from shardstream.storage import PathOrUrl, locate
 from shardstream.storage.base.address import absolute
 

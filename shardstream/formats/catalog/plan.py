@@ -20,8 +20,8 @@ from shardstream.formats.catalog.spec import ForeignSpec
 from shardstream.formats.contract import ObjectListing, Recognised, Remembered
 from shardstream.formats.packages.known import refuse_to_stream
 from shardstream.formats.registry import recognise
-from shardstream.formats.scans.names import several_splits
 from shardstream.formats.scans.rows import Loss, Remark
+from shardstream.names.splits import several_splits
 from shardstream.names.strays import find_stray
 from shardstream.progress import OnProgress, ignore
 from shardstream.shards.heads import MANIFEST_NAME, no_data_set, no_format

@@ -24,12 +24,13 @@ from shardstream.formats.catalog.catalog import Reading
 from shardstream.formats.contract import ForeignObject, shown
 from shardstream.formats.framing import FRAMING
 from shardstream.formats.scans.choosing import choose
-from shardstream.formats.scans.object_bytes import ObjectBytes, placeholder_in
+from shardstream.formats.scans.object_bytes import ObjectBytes
 from shardstream.formats.scans.rows import Loss, Remark, ScannedRows
-from shardstream.shards.fields import check_field_name
+from shardstream.shards.field_names import check_field_name
 from shardstream.shards.index import Column, Keys, ShardIndex, check_key
 from shardstream.shards.layout import checksums, pack_index
 from shardstream.storage import Store, fetch
+from shardstream.storage.base.placeholders import placeholder_in
 from shardstream.storage.base.store import ObjectMeta
 
 _PART = 64 << 20  # bytes of values whose checksums are made at once

@@ -19,11 +19,11 @@ from shardstream.formats.catalog.object_table import ObjectTable
 from shardstream.formats.catalog.plan import Making, Plan
 from shardstream.formats.catalog.scan import EMPTY, Piece
 from shardstream.formats.framing import is_form
-from shardstream.formats.scans.object_bytes import placeholder_in
 from shardstream.formats.scans.rows import Loss, Remark, told_losses
 from shardstream.shards.fields import IMAGE, FieldType
 from shardstream.shards.layout import pack_index, parse_index
 from shardstream.sizes import plural
+from shardstream.storage.base.placeholders import placeholder_in
 
 PiecesOf: TypeAlias = Callable[[int], Iterable[Piece]]
 _IMAGES = frozenset(("jpg", "png", "webp", IMAGE))

@@ -33,7 +33,8 @@ from shardstream.formats.chunks.records import Part, offset_table, rows_of, scan
 from shardstream.formats.chunks.tagged_values import json_of_tagged
 from shardstream.formats.contract import ForeignFormat, ForeignObject, Form, ObjectListing, Recognised
 from shardstream.formats.scans.object_bytes import ObjectBytes
-from shardstream.formats.scans.rows import ScannedRows, usable_field
+from shardstream.formats.scans.rows import ScannedRows
+from shardstream.shards.field_names import usable_field
 from shardstream.shards.fields import SCALAR_TYPES, FieldType
 
 _CHUNK = re.compile(r"chunk-\d+-\d+(\.[a-z0-9:]+)?\.bin")

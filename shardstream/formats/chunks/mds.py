@@ -33,7 +33,8 @@ from shardstream.formats.chunks.index_files import (
 from shardstream.formats.chunks.records import Part, offset_table, scan_records
 from shardstream.formats.contract import ForeignFormat, ForeignObject, Form, ObjectListing, Recognised
 from shardstream.formats.scans.object_bytes import ObjectBytes
-from shardstream.formats.scans.rows import ScannedRows, usable_field
+from shardstream.formats.scans.rows import ScannedRows
+from shardstream.shards.field_names import usable_field
 from shardstream.shards.fields import SCALAR_TYPES, FieldType
 
 _SHARD = re.compile(r".+\.mds(\.(zstd|gz|br|bz2|snappy))?")

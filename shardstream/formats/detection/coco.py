@@ -20,10 +20,12 @@ from shardstream.formats.detection.annotations import (
     integer,
 )
 from shardstream.formats.detection.json_stream import Element, JsonStream
-from shardstream.formats.files.names import below, file_column, key_of, kind_of, suffix_of
-from shardstream.formats.scans.names import common_folder, tells_detection
+from shardstream.formats.files.names import below, file_column, key_of, kind_of
+from shardstream.formats.scans.names import tells_detection
 from shardstream.formats.scans.object_bytes import ObjectBytes
 from shardstream.formats.scans.rows import Loss, Remark, ScannedRows, pieces, usable_key
+from shardstream.pack.sources.media import suffix_of
+from shardstream.pack.sources.paths import common_folder
 from shardstream.shards.fields import FieldType
 from shardstream.shards.index import Column
 from shardstream.storage import Store

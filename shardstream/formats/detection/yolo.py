@@ -14,11 +14,12 @@ from shardstream.faults import FaultKind, fault_kind
 from shardstream.formats.contract import ForeignFormat, ForeignObject, ObjectListing, Recognised
 from shardstream.formats.detection.yolo_labels import BadLabels, KeyPoints, Objects, read_labels
 from shardstream.formats.detection.yolo_set import found_set
-from shardstream.formats.files.names import file_column, key_of, kind_of, suffix_of
+from shardstream.formats.files.names import file_column, key_of, kind_of
 from shardstream.formats.scans.held import boxes_column, lists_column, numbers_column
-from shardstream.formats.scans.names import common_folder
 from shardstream.formats.scans.object_bytes import FETCH_AGAIN, ObjectBytes
 from shardstream.formats.scans.rows import PIECE, Loss, Remark, ScannedRows, merged, usable_key
+from shardstream.pack.sources.media import suffix_of
+from shardstream.pack.sources.paths import common_folder
 from shardstream.placeholders import find_placeholder
 from shardstream.shards.fields import FieldType
 from shardstream.sizes import plural

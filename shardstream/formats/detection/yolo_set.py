@@ -11,10 +11,11 @@ from typing import Any, NamedTuple
 from shardstream.errors import FormatError, UsageError, did_you_mean
 from shardstream.formats.contract import ObjectListing
 from shardstream.formats.detection.yolo_labels import KeyPoints
-from shardstream.formats.files.names import below, is_picture, suffix_of
-from shardstream.formats.scans.names import splits
+from shardstream.formats.files.names import below
 from shardstream.formats.scans.yaml_files import LARGEST, read_yaml
+from shardstream.names.splits import splits
 from shardstream.names.strays import find_stray
+from shardstream.pack.sources.media import is_picture, suffix_of
 from shardstream.storage.base.store import ObjectMeta
 from shardstream.text import in_one_line, valid_unicode
 

@@ -8,21 +8,13 @@ from contextlib import suppress
 from typing import NamedTuple, TypeAlias
 
 from shardstream.errors import FieldError, FormatError, UnsupportedError, UsageError, did_you_mean
-from shardstream.formats.files.names import is_picture
-from shardstream.formats.scans.rows import usable_field
 from shardstream.pack.sources.lists.chosen import FILE, split_template
+from shardstream.pack.sources.lists.columns import FILE_NAMES, LABEL_NAMES
 from shardstream.pack.sources.lists.records import CellKind, Cells, Column
+from shardstream.pack.sources.media import is_picture
+from shardstream.shards.field_names import usable_field
 from shardstream.shards.fields import IMAGE, SCALAR_TYPES, FieldType, type_of_extension
 
-# How the columns that matter are called in headers, in lower case.
-PATH_NAMES = frozenset((
-    *("path", "file", "filename", "file_name", "filepath", "file_path"),
-    *("image", "image_path", "imagepath", "img", "img_path", "jpg", "jpeg", "png"),
-))  # fmt: skip
-LABEL_NAMES = frozenset((
-    *("label", "labels", "cls", "class", "class_id", "class_idx", "class_name"),
-    *("target", "category", "category_id", "label_id", "label_idx", "y"),
-))  # fmt: skip
 OPTIONS: Mapping[str, str] = {
     "path": "columns of a list that name files, by comma",
     "label": "its column with the label",
@@ -138,7 +130,7 @@ class _Known:
         """The columns that options name."""
         texts = options.get("path", "" if self._json else "0").split(",")
         if texts == [""]:
-            texts = [name for name in self.names if name.lower() in PATH_NAMES][:1] or ["path"]
+            texts = [name for name in self.names if name.lower() in FILE_NAMES][:1] or ["path"]
         wanted = [*texts, options.get(LABEL, ""), options.get("key", "")]
         header = self._json or any(text in self.names for text in wanted if text)
         several = header and len(texts) > 1
@@ -160,7 +152,7 @@ class _Known:
     def told(self) -> ListColumns:
         """The columns of path and label, by their names or places."""
         lower = [name.lower() for name in self.names]
-        paths = [number for number, name in enumerate(lower) if name in PATH_NAMES]
+        paths = [number for number, name in enumerate(lower) if name in FILE_NAMES]
         if self._json:
             paths = [number for number in paths if isinstance(self._cells[number], str)]
         if not paths:

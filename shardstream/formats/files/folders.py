@@ -11,11 +11,12 @@ import numpy as np
 
 from shardstream.errors import FormatError
 from shardstream.formats.contract import ForeignObject, ObjectListing, Recognised
-from shardstream.formats.files.names import file_column, is_media, is_picture, key_of, kind_of, suffix_of
+from shardstream.formats.files.names import file_column, key_of, kind_of
 from shardstream.formats.scans.choosing import choose
-from shardstream.formats.scans.names import refuse_splits
 from shardstream.formats.scans.rows import PIECE, ScannedRows
+from shardstream.names.splits import refuse_splits
 from shardstream.names.strays import find_stray
+from shardstream.pack.sources.media import is_media, is_picture, suffix_of
 from shardstream.shards.fields import FieldType
 from shardstream.shards.index import Column
 from shardstream.storage.base.store import ObjectMeta

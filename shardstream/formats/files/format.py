@@ -11,6 +11,7 @@ from shardstream.formats.files import folders, lists
 from shardstream.formats.files.columns import OPTIONS
 from shardstream.formats.scans.object_bytes import ObjectBytes
 from shardstream.formats.scans.rows import ScannedRows
+from shardstream.pack.sources.lists.mpdataset import LIST_OF_MPDATASET
 from shardstream.storage import Store
 
 
@@ -33,7 +34,7 @@ class SingleFiles(ForeignFormat):
             (one,) = listing.objects
             return lists.recognised(listing, one, options)
         if lists.is_mpdataset(listing):
-            one = next(one for one in listing.objects if one.path == lists.LIST_OF_MPDATASET)
+            one = next(one for one in listing.objects if one.path == LIST_OF_MPDATASET)
             return lists.recognised(listing, one, options)
         return folders.recognised(listing)
 

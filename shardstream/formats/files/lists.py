@@ -15,11 +15,12 @@ from shardstream.dataset.lists.decompression import plain_name
 from shardstream.errors import UnsupportedError, UsageError
 from shardstream.formats.contract import ForeignObject, ObjectListing, Recognised
 from shardstream.formats.files.columns import columns_of
-from shardstream.formats.files.names import below, key_of, suffix_of
+from shardstream.formats.files.names import below, key_of
 from shardstream.formats.files.text import first_records, records, text_pieces
 from shardstream.formats.files.values import CellValues, FileValues, LabelValues, values_of
 from shardstream.formats.scans.object_bytes import ObjectBytes
 from shardstream.formats.scans.rows import PIECE, Loss, Remark, ScannedRows, numbered_keys, usable_key
+from shardstream.pack.sources.lists.mpdataset import CLASSES_OF_MPDATASET, LIST_OF_MPDATASET, listed_classes
 from shardstream.pack.sources.lists.quotes import COMMA, TAB, tab_quotes
 from shardstream.pack.sources.lists.records import (
     DELIMITERS,
@@ -30,15 +31,12 @@ from shardstream.pack.sources.lists.records import (
     split,
     text_of,
 )
-from shardstream.storage import Store
+from shardstream.pack.sources.media import suffix_of
 from shardstream.storage.base.store import ObjectMeta
 from shardstream.text import in_one_line, valid_unicode, without_credentials
 
 SUFFIXES = ("tsv", "csv", "txt", "lst", "jsonl", "ndjson", "json")
-CLASSES_OF_MPDATASET = "cls.csv"
-LIST_OF_MPDATASET = "data.csv"
 _HEAD = 1 << 20
-_MOST_CLASSES = 1 << 20  # bytes of a list of classes
 _MOST_LOST = 100_000  # lines
 _SHOWN = 80
 _OUTSIDE = (
@@ -77,14 +75,6 @@ def recognised(listing: ObjectListing, one: ObjectMeta, options: Mapping[str, st
     beside = f"{folder}{slash}{CLASSES_OF_MPDATASET}"
     classes = listed_classes(listing.store, beside) if found.kind == "commas" else None
     return Recognised((ForeignObject(one.path, one.size, about),), classes, notes)
-
-
-def listed_classes(store: Store, name: str) -> tuple[str, ...] | None:
-    """The names of the classes of MPDataset's list, a line each; ``None`` where there are none."""
-    if not store.exists(name) or store.size(name) > _MOST_CLASSES:
-        return None
-    lines = bytes(store.get(name)).decode("utf-8", "replace").splitlines()
-    return tuple(line.strip() for line in lines if line.strip()) or None
 
 
 def scanned(data: ObjectBytes, about: Mapping[str, Any]) -> Iterator[ScannedRows]:

@@ -10,16 +10,13 @@ from typing import NamedTuple
 import numpy as np
 
 from shardstream.errors import UnsupportedError
-from shardstream.formats.scans.rows import usable_field
+from shardstream.images.formats import BY_SUFFIX
+from shardstream.pack.sources.media import is_picture
+from shardstream.shards.field_names import usable_field
 from shardstream.shards.fields import IMAGE, FieldType, type_of_extension
 from shardstream.shards.index import Column
 from shardstream.text import valid_unicode
 
-_OTHERS = frozenset((
-    *("gif", "bmp", "tif", "tiff", "avif", "jp2", "j2k", "j2c", "jpx", "tga"),
-    *("ppm", "pgm", "pbm", "pnm", "ico", "heic", "heif"),
-))  # fmt: skip
-_AUDIO_AND_VIDEO = frozenset(("wav", "mp3", "flac", "ogg", "opus", "m4a", "mp4", "mkv", "webm", "avi", "mov"))
 _TEXT = "txt"
 
 
@@ -30,21 +27,6 @@ class Kind(NamedTuple):
     type: FieldType
 
 
-def suffix_of(path: str) -> str:
-    """The suffix of a name, in lower case and without its dot; empty where it has none."""
-    return os.path.splitext(path)[1][1:].lower()
-
-
-def is_picture(suffix: str) -> bool:
-    """Whether files of a suffix are pictures."""
-    return suffix in _OTHERS or type_of_extension(suffix).is_image
-
-
-def is_media(suffix: str) -> bool:
-    """Whether files of a suffix are images, audio or video."""
-    return is_picture(suffix) or suffix in _AUDIO_AND_VIDEO
-
-
 def kind_of(suffixes: Collection[str], *, url: str) -> Kind:
     """What files of these suffixes become together.
 
@@ -52,7 +34,7 @@ def kind_of(suffixes: Collection[str], *, url: str) -> Kind:
         FormatError: They are of several kinds, not all of which are pictures.
     """
     if all(map(is_picture, suffixes)):
-        kinds = {IMAGE if suffix in _OTHERS else type_of_extension(suffix).name for suffix in suffixes}
+        kinds = {BY_SUFFIX[suffix].type for suffix in suffixes}
         name = kinds.pop() if len(kinds) == 1 else IMAGE
         return Kind(name, FieldType.parse(name))
     kinds = {type_of_extension(suffix).name if suffix in ("text", "mp") else suffix for suffix in suffixes}

@@ -12,9 +12,8 @@ import numpy as np
 
 from shardstream.errors import FieldError
 from shardstream.formats.files.columns import ANY, LABEL, ListField
-from shardstream.formats.files.names import file_column, kind_of, suffix_of
+from shardstream.formats.files.names import file_column, kind_of
 from shardstream.formats.scans.held import held_column
-from shardstream.formats.scans.names import common_folder
 from shardstream.pack.sources.lists.chosen import FILE, filled
 from shardstream.pack.sources.lists.records import (
     Broken,
@@ -24,6 +23,8 @@ from shardstream.pack.sources.lists.records import (
     shown,
     text_of,
 )
+from shardstream.pack.sources.media import suffix_of
+from shardstream.pack.sources.paths import common_folder
 from shardstream.shards.fields import FieldType
 from shardstream.shards.index import Column, bitmap_of
 from shardstream.shards.scalars import to_scalar

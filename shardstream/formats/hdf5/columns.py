@@ -16,7 +16,8 @@ from shardstream.formats.hdf5.chunks import BlockPlace, block_places, is_plain, 
 from shardstream.formats.hdf5.file import H5Dataset, without_blocks
 from shardstream.formats.hdf5.heap import REFERENCE, GlobalHeap
 from shardstream.formats.scans.object_bytes import ObjectBytes
-from shardstream.formats.scans.rows import sniffed_type, usable_field
+from shardstream.formats.scans.rows import sniffed_type
+from shardstream.shards.field_names import usable_field
 from shardstream.shards.fields import SCALAR_TYPES, FieldType
 from shardstream.shards.index import Column
 

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from shardstream.formats.blocks.hdf5_chunks import DEFLATE, FLETCHER32, LZF, SHUFFLE
 from shardstream.formats.isolated.host import Program
 from shardstream.formats.scans.object_bytes import ObjectBytes
-from shardstream.formats.scans.rows import usable_field
+from shardstream.shards.field_names import usable_field
 
 SIGNATURE = b"\x89HDF\r\n\x1a\n"
 PROGRAM = Program(

@@ -20,7 +20,8 @@ from shardstream.formats.hdf5.file import (
     without_blocks,
 )
 from shardstream.formats.scans.object_bytes import ObjectBytes
-from shardstream.formats.scans.rows import ScannedRows, numbered_keys, pieces, usable_field
+from shardstream.formats.scans.rows import ScannedRows, numbered_keys, pieces
+from shardstream.shards.field_names import usable_field
 
 _SUFFIXES = (".h5", ".hdf5")
 _USER_BLOCKS = tuple(512 << doubled for doubled in range(8))  # where else a file may begin

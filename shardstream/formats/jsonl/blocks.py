@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from shardstream.encodings import FROM_UTF16, is_utf16
 from shardstream.errors import FormatError
-from shardstream.formats.jsonl.broken import NOT_UTF8, BrokenLine, broken_lines, line_at, without
+from shardstream.formats.jsonl.broken import BrokenLine, broken_lines, line_at, without
 from shardstream.formats.jsonl.forms import unescaped
 from shardstream.formats.jsonl.structure import PARALLEL, Members, members
 from shardstream.formats.jsonl.values import (
@@ -33,6 +33,7 @@ from shardstream.formats.jsonl.values import (
 from shardstream.formats.scans.object_bytes import ObjectBytes
 from shardstream.formats.scans.protobuf import Bytes, Malformed, Places
 from shardstream.formats.scans.rows import Loss
+from shardstream.pack.sources.lists.json_rows import NOT_UTF8
 from shardstream.sizes import size as sized
 
 _WINDOW = 2 << 20

@@ -28,7 +28,8 @@ from shardstream.formats.jsonl.values import (
     TEXT,
 )
 from shardstream.formats.scans.object_bytes import FETCH_AGAIN, ObjectBytes
-from shardstream.formats.scans.rows import Loss, ScannedRows, numbered_keys, pieces, usable_field, usable_key
+from shardstream.formats.scans.rows import Loss, ScannedRows, numbered_keys, pieces, usable_key
+from shardstream.shards.field_names import usable_field
 from shardstream.shards.fields import FieldType
 from shardstream.shards.index import Column, bitmap_of
 

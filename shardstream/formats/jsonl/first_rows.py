@@ -2,21 +2,17 @@
 
 from __future__ import annotations
 
-import codecs
-import json
 import re
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, NamedTuple, TypeAlias
+from collections.abc import Iterable, Sequence
 
 from shardstream.formats.blocks.compressed import plain_start
 from shardstream.formats.contract import ObjectListing
-from shardstream.formats.files.columns import PATH_NAMES
-from shardstream.formats.files.names import is_media, is_picture, suffix_of
+from shardstream.pack.sources.lists.columns import FILE_NAMES
+from shardstream.pack.sources.lists.json_rows import Row, rows_of
+from shardstream.pack.sources.media import is_media, is_picture, suffix_of
 from shardstream.shards.fields import type_of_extension
 from shardstream.storage.base.store import ObjectMeta
-
-Row: TypeAlias = Mapping[str, Any]
 
 _NAMED = re.compile(r"\.(jsonl|ndjson|json)(\.(gz|zst|zstd|bz2|xz))?$", re.IGNORECASE)
 _SURELY = re.compile(r"\.(jsonl|ndjson)(\.\w+)?$", re.IGNORECASE)
@@ -24,9 +20,7 @@ _BESIDE = (".md", ".txt", ".yaml", ".yml", ".py", ".sha256", ".md5")  # what des
 # What others call their descriptions; `index.json` is that of a whole data set.
 _DESCRIPTIONS = frozenset(("dataset_info.json", "dataset_infos.json", "dataset_dict.json", "state.json", "info.json"))
 _INDEX = "index.json"
-_BETWEEN = re.compile(r"[ \t\r\n,]*")
 _START = 1 << 20  # bytes that are looked at
-_MOST = 100
 _LONGEST_NAME = 1024  # letters of what may name a file
 _URL_NAMES = frozenset(("url", "image_url"))  # which mostly tell where text comes from
 
@@ -79,52 +73,6 @@ def first_rows(listing: ObjectListing, one: ObjectMeta) -> list[Row]:
     return found.rows if found.listed or len(found.rows) > 1 else []  # an object alone describes something
 
 
-class FirstRows(NamedTuple):
-    """Rows, and whether they are in a list."""
-
-    rows: list[Row]
-    listed: bool
-
-
-def rows_of(start: bytes, *, whole: bool) -> FirstRows:
-    """The first rows of some bytes; none where they are not rows.
-
-    Args:
-        start: The first bytes of an object.
-        whole: Whether they are all of it.
-    """
-    text = start.removeprefix(codecs.BOM_UTF8).lstrip(b" \t\r\n")
-    if text.startswith(b"["):
-        return FirstRows(_of_list(text.decode("utf-8", "replace")), listed=True)
-    lines = text.split(b"\n", _MOST)
-    if len(lines) > _MOST or not whole:
-        lines.pop()
-    rows: list[Row] = []
-    for line in filter(bytes.strip, lines):
-        try:
-            row = json.loads(line)
-        except (ValueError, RecursionError):
-            break
-        if not isinstance(row, dict):
-            break
-        rows.append(row)
-    return FirstRows(rows, listed=False)
-
-
-def _of_list(text: str) -> list[Row]:
-    decoder, rows, at = json.JSONDecoder(), list[Row](), 1
-    while len(rows) < _MOST:
-        between = _BETWEEN.match(text, at)
-        try:
-            row, at = decoder.raw_decode(text, at if between is None else between.end())
-        except (ValueError, RecursionError):
-            break
-        if not isinstance(row, dict):
-            return []
-        rows.append(row)
-    return rows
-
-
 def names_files(rows: Sequence[Row]) -> bool:
     """Whether a column of these rows names files that are the samples, in half of them or more."""
     counts = Counter(name for row in rows for name, value in row.items() if _may_name_file(name, value))
@@ -135,6 +83,6 @@ def _may_name_file(column: str, value: object) -> bool:
     if not isinstance(value, str) or len(value) > _LONGEST_NAME or "\n" in value:
         return False
     suffix = suffix_of(value.partition("?")[0])
-    if column.lower() in PATH_NAMES:
+    if column.lower() in FILE_NAMES:
         return is_media(suffix) or (bool(suffix) and str(type_of_extension(suffix)) != "bytes")
     return is_picture(suffix) and (column.lower() in _URL_NAMES or not ("://" in value or " " in value))

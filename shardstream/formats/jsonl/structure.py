@@ -13,11 +13,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from shardstream.formats.scans.protobuf import Bytes, Malformed, Places
+from shardstream.pack.sources.lists.json_rows import MOST_DEPTH
 
 DIGIT, POINT, LETTER, MARK, QUOTE, SPACE = 1, 2, 4, 8, 16, 32
 """What a byte outside of strings may be: of a whole number, of other numbers, of a word, punctuation, a string."""
-MOST_DEPTH = 512
-"""Brackets inside of one another, the object itself among them."""
 _NEWLINE, _QUOTE, _BACKSLASH, _COMMA, _COLON, _OPEN, _CLOSE, _LIST, _END = b'\n"\\,:{}[]'
 CUT_OFF = "an object is cut off"
 _NOT_JSON = "this is not JSON"

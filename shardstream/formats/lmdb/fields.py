@@ -12,7 +12,8 @@ from typing import Any
 from shardstream.formats.lmdb.packed import read_packed
 from shardstream.formats.lmdb.pickled import read_pickle
 from shardstream.formats.lmdb.values import Blob, Nested, NotUnderstood, StoredArray
-from shardstream.formats.scans.rows import START, RowBuilder, image_type, usable_field
+from shardstream.formats.scans.rows import START, RowBuilder, image_type
+from shardstream.shards.field_names import usable_field
 
 HEAD = 16
 """Samples at the beginning of a database that its fields are decided by."""

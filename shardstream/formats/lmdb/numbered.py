@@ -13,7 +13,8 @@ from itertools import zip_longest
 
 from shardstream.formats.lmdb.files import column, kind_of, pieces_of
 from shardstream.formats.lmdb.pages import Entries, Pages, Tree
-from shardstream.formats.scans.rows import ScannedRows, usable_field
+from shardstream.formats.scans.rows import ScannedRows
+from shardstream.shards.field_names import usable_field
 from shardstream.shards.fields import FieldType
 
 COUNT = b"num-samples"

@@ -15,7 +15,7 @@ from shardstream.formats.catalog.catalog import Catalogue
 from shardstream.formats.parquet.fields import fields_in
 from shardstream.formats.parquet.footer import Footer
 from shardstream.formats.scans.object_bytes import ObjectBytes
-from shardstream.formats.scans.rows import usable_field
+from shardstream.shards.field_names import usable_field
 
 _SIDECAR = 16 << 20
 

@@ -10,26 +10,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from shardstream.errors import ChecksumError, DecodeError, FormatError, PlaceholderError, StorageError, UnsupportedError
+from shardstream.errors import ChecksumError, DecodeError, FormatError, StorageError, UnsupportedError
 from shardstream.placeholders import PLACEHOLDER_START, find_placeholder
 from shardstream.storage import Store
 
 FETCH_AGAIN = "fetch or write the file again"
 """The hint of errors about what is damaged, and not merely of a kind that is not read."""
 _NEAR = 4096  # bytes of one read of a file by `ObjectBytes.copy`
-
-
-def placeholder_in(store: Store, path: str, size: int, *, offset: int | None = None) -> PlaceholderError | None:
-    """The error for an object that is a placeholder; ``None`` if its first bytes are none.
-
-    Args:
-        store: Where the object lies.
-        path: The object.
-        size: Its size in bytes.
-        offset: The place in the object that the error names. Default: none.
-    """
-    start = store.get(path, 0, min(PLACEHOLDER_START, size))
-    return find_placeholder(start, url=store.locate(path), offset=offset)
 
 
 class ObjectBytes:

@@ -5,14 +5,13 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from functools import lru_cache
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from shardstream.errors import FormatError
-from shardstream.faults import FaultKind
+from shardstream.faults import REST_IS_LOST, FaultKind
 from shardstream.formats.scans.object_bytes import ObjectBytes
 from shardstream.shards.fields import IMAGE, FieldType, type_of_extension
 from shardstream.shards.index import Column, bitmap_of
@@ -26,7 +25,6 @@ START = 12
 """First bytes of a value that tell whether it is an image, see `image_type`."""
 _PACKED = re.compile(r"\.(zstd|zst|gz|br|bz2|snappy|xz)(?=(\.[^.]+)?$)")
 _COUNT = re.compile(r"\{(values|files):([^{}]+)\}")
-_ODD = re.compile(r"[^A-Za-z0-9_.-]+")
 
 
 class Loss(NamedTuple):
@@ -55,7 +53,7 @@ class Loss(NamedTuple):
 def told_count(samples: int | None) -> str:
     """How many samples are lost, in words."""
     if samples is None:
-        return "the rest of the file is lost, number of samples unknown"
+        return REST_IS_LOST
     return f"{plural(samples, 'sample')} {'is' if samples == 1 else 'are'} lost"
 
 
@@ -146,18 +144,6 @@ def usable_key(text: str) -> str:
     if key.isascii():
         return key
     return "".join(f"%{ord(one) - 0xDC00:02X}" if "\udc80" <= one <= "\udcff" else one for one in key)
-
-
-@lru_cache(maxsize=1024)  # names repeat from sample to sample
-def usable_field(text: str) -> str:
-    """A field name of a foreign one: ``/`` becomes ``.``, other characters that no name has ``_``.
-
-    >>> usable_field("image/object/bbox xmin")
-    'image.object.bbox_xmin'
-    """
-    name = _ODD.sub("_", text.replace("/", ".")).strip(".")
-    name = re.sub(r"\.\.+", ".", name)
-    return re.sub(r"^__[_.]*", "", name) or "_"
 
 
 def numbered_keys(path: str, first: int, count: int) -> list[str]:

@@ -13,7 +13,7 @@ from shardstream.errors import NotFoundError, SourceError
 from shardstream.formats.blocks.compressed import MAGIC_BYTES, compression_of
 from shardstream.formats.catalog.catalog import CATALOGUE_NAME
 from shardstream.formats.jsonl.first_rows import is_rows_name, rows_names
-from shardstream.formats.scans.names import accompanies, common_folder, folder_of_data, tells_detection
+from shardstream.formats.scans.names import accompanies, folder_of_data, tells_detection
 from shardstream.images.formats import BY_SUFFIX
 from shardstream.names.braces import without_braces
 from shardstream.names.globs import glob_pattern, split_glob
@@ -22,7 +22,7 @@ from shardstream.names.strays import find_stray
 from shardstream.pack.sources.listings import FileListing
 from shardstream.pack.sources.lists.columns import Wanted
 from shardstream.pack.sources.lists.tables import TABLES
-from shardstream.pack.sources.paths import scheme_of
+from shardstream.pack.sources.paths import common_folder, scheme_of
 from shardstream.shards.heads import MANIFEST_NAME
 from shardstream.storage import Location, open_object, open_store
 from shardstream.storage.base.address import absolute

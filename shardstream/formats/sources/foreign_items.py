@@ -10,12 +10,11 @@ import numpy as np
 
 from shardstream.errors import DecodeError, FieldError, ShardStreamError, UsageError
 from shardstream.faults import fault_kind
-from shardstream.formats.files.columns import LABEL_NAMES
 from shardstream.pack.sources.base import LABEL, Item, Reject, SourcePart
 from shardstream.pack.sources.declared import parse_type
 from shardstream.pack.sources.keys import KeyRule
 from shardstream.pack.sources.lists.chosen import FILE
-from shardstream.pack.sources.lists.columns import columns_of_patterns
+from shardstream.pack.sources.lists.columns import LABEL_NAMES, columns_of_patterns
 from shardstream.pack.sources.lists.labels import Classes, not_listed
 from shardstream.pack.sources.lists.mapping import BoundColumns, FieldRule, bound_columns, converted
 from shardstream.pack.sources.lists.records import Broken, label_name, text_of

@@ -22,7 +22,7 @@ from shardstream.formats.packages.known import (
     package_of,
 )
 from shardstream.formats.scans.names import accompanies
-from shardstream.formats.scans.rows import image_type, numbered_keys, told_count, usable_field
+from shardstream.formats.scans.rows import image_type, numbered_keys, told_count
 from shardstream.formats.sources.containers import named_files
 from shardstream.formats.sources.foreign_items import ForeignPart, chosen_fields
 from shardstream.names.strays import find_stray
@@ -30,6 +30,7 @@ from shardstream.pack.sources.base import Item, Reject, SourcePart, StreamSource
 from shardstream.pack.sources.declared import parse_type
 from shardstream.pack.sources.keys import check_mode
 from shardstream.pack.sources.lists.columns import Wanted
+from shardstream.shards.field_names import usable_field
 from shardstream.shards.fields import FieldType
 from shardstream.storage import Location
 from shardstream.storage.base.address import absolute

@@ -6,9 +6,10 @@ from collections.abc import Callable
 
 from shardstream.errors import FormatError
 from shardstream.formats.scans.object_bytes import ObjectBytes
-from shardstream.formats.scans.rows import RowBuilder, ScannedRows, usable_field
+from shardstream.formats.scans.rows import RowBuilder, ScannedRows
 from shardstream.formats.tar.headers import TarDamage, TarMember
 from shardstream.formats.tar.samples import MOST_FIELDS, TarSample, too_many_fields
+from shardstream.shards.field_names import usable_field
 
 LABEL = "cls"
 _SAME = {"jpeg": "jpg"}  # as everywhere in this package

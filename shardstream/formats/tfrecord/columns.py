@@ -15,17 +15,11 @@ from numpy.typing import NDArray
 from shardstream.errors import FormatError
 from shardstream.formats.scans.object_bytes import ObjectBytes
 from shardstream.formats.scans.protobuf import Bytes, Places, Spans, cut_out
-from shardstream.formats.scans.rows import (
-    ScannedRows,
-    common_type,
-    numbered_keys,
-    pieces,
-    usable_field,
-    usable_key,
-)
+from shardstream.formats.scans.rows import ScannedRows, common_type, numbered_keys, pieces, usable_key
 from shardstream.formats.scans.whole_column import WholeColumn, image_types
 from shardstream.formats.tfrecord import examples
 from shardstream.formats.tfrecord.examples import BYTES, FLOATS, INTS, Feature, Lists
+from shardstream.shards.field_names import usable_field
 from shardstream.shards.fields import FieldType, type_of_extension
 
 LABEL = "image/class/label"

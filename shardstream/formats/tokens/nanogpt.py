@@ -9,11 +9,11 @@ import numpy as np
 
 from shardstream.errors import FormatError, UsageError
 from shardstream.formats.contract import ForeignFormat, ForeignObject, ObjectListing, Recognised
-from shardstream.formats.scans.names import splits
 from shardstream.formats.scans.object_bytes import ObjectBytes
 from shardstream.formats.scans.rows import ScannedRows
 from shardstream.formats.tokens.megatron import MAGIC
 from shardstream.formats.tokens.windows import LENGTH, window_length, windows
+from shardstream.names.splits import splits
 from shardstream.shards.fields import FieldType
 
 _DTYPES = ("uint8", "uint16", "uint32", "int32", "int64")

@@ -15,17 +15,9 @@ from shardstream.errors import ChangedError, FormatError, UsageError
 from shardstream.formats.blocks import BlockList
 from shardstream.formats.blocks.found_blocks import FoundBlocks
 from shardstream.formats.contract import ForeignFormat, ForeignObject, ObjectListing, Recognised
-from shardstream.formats.scans.names import accompanies, splits
+from shardstream.formats.scans.names import accompanies
 from shardstream.formats.scans.object_bytes import ObjectBytes
-from shardstream.formats.scans.rows import (
-    RowBuilder,
-    ScannedRows,
-    common_type,
-    image_type,
-    pieces,
-    usable_field,
-    usable_key,
-)
+from shardstream.formats.scans.rows import RowBuilder, ScannedRows, common_type, image_type, pieces, usable_key
 from shardstream.formats.zip.directory import (
     CHECKSUMS,
     Directory,
@@ -34,7 +26,9 @@ from shardstream.formats.zip.directory import (
     read_directory,
     wrong_members,
 )
+from shardstream.names.splits import splits
 from shardstream.names.strays import Strays, find_stray
+from shardstream.shards.field_names import usable_field
 from shardstream.shards.fields import type_of_extension
 from shardstream.storage.base.store import ObjectMeta
 

@@ -9,7 +9,8 @@ import numpy as np
 
 from shardstream.errors import UsageError
 from shardstream.shards.bins import Bins
-from shardstream.shards.fields import FieldType, check_field_name
+from shardstream.shards.field_names import check_field_name
+from shardstream.shards.fields import FieldType
 
 Packing: TypeAlias = Literal["fit", "concat"]
 Long: TypeAlias = Literal["split", "reject", "truncate"]

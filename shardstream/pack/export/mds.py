@@ -17,7 +17,6 @@ from numpy.typing import NDArray
 
 from shardstream.errors import UsageError
 from shardstream.extras import require
-from shardstream.formats.chunks.mds import DTYPES
 from shardstream.pack.export.contract import KEY, Compression, Sample, Target, receipt_of
 from shardstream.shards.arrays import npy_array
 from shardstream.shards.fields import FieldType, ValuesType
@@ -31,7 +30,9 @@ _SPOOL = 32 << 20
 _COPY = 1 << 20
 _HASH = "xxh64"
 _LEVEL = 3  # their own default
-_NUMBERS = {name: number for number, name in DTYPES.items()}
+# What stands for a dtype before an array: its bits, and one more of signed integers, two of floats.
+_NUMBERS = {f"uint{bits}": bits for bits in (8, 16, 32, 64)}
+_NUMBERS |= {f"int{bits}": bits + 1 for bits in (8, 16, 32, 64)} | {f"float{bits}": bits + 2 for bits in (16, 32, 64)}
 _SCALARS = {"bool": "uint8", "int64": "int"}  # all others keep their names
 _PAYLOADS = {"jpg": "jpeg", "png": "png", "str": "str", "json": "json"}  # all others are bytes
 

@@ -10,9 +10,9 @@ from functools import partial
 from typing import Any
 
 from shardstream.errors import FieldError, SourceError, TooManyRejectsError, UsageError, did_you_mean
-from shardstream.formats.scans.names import SplitsError
 from shardstream.formats.sources.foreign import SourceReading
 from shardstream.names.globs import split_glob
+from shardstream.names.splits import SplitsError
 from shardstream.pack.encode.files import Files
 from shardstream.pack.execution.task import ShardTask
 from shardstream.pack.execution.workers import run_in_processes

@@ -8,6 +8,7 @@
 ``listings``       all files below a folder or URL
 ``keys``           keys from paths, line numbers and columns
 ``paths``          paths and URLs; pure text
+``media``          which files are images, audio or video
 ``tars``           tar files that can only be read in order: compressed ones, and pipes
 ``python``         sequences and iterables of dicts, Hugging Face's among them
 ``stored``         data sets of ours, to be packed again

@@ -17,7 +17,8 @@ from shardstream.faults import FaultKind
 from shardstream.pack.sources.duplicates import KeyNumbers
 from shardstream.pack.sources.paths import Origin, extension_of
 from shardstream.shards.bins import Bins
-from shardstream.shards.fields import FieldType, check_field_name
+from shardstream.shards.field_names import check_field_name
+from shardstream.shards.fields import FieldType
 from shardstream.text import valid_unicode, without_credentials
 
 LABEL = "cls"

@@ -23,9 +23,9 @@ import numpy as np
 import xxhash
 
 from shardstream.errors import SourceError, UsageError
-from shardstream.formats.scans.names import refuse_splits
 from shardstream.formats.sources.containers import holds_containers, is_container
 from shardstream.images.formats import BY_SUFFIX, refused_suffix
+from shardstream.names.splits import refuse_splits
 from shardstream.names.strays import Strays
 from shardstream.pack.sources.base import (
     LABEL,

@@ -10,10 +10,10 @@ from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
 from shardstream.errors import AccessError, NotFoundError, SourceError
-from shardstream.formats.files.names import is_media, suffix_of
 from shardstream.names.globs import Glob, glob_pattern
 from shardstream.names.missing import instead_of
 from shardstream.names.strays import Strays, find_stray
+from shardstream.pack.sources.media import is_media, suffix_of
 from shardstream.pack.sources.paths import join
 from shardstream.storage import Location, Store, open_store
 from shardstream.storage.base.sorting import SortedNames

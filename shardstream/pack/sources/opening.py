@@ -13,8 +13,6 @@ from shardstream.dataset.lists.compressed import is_archive
 from shardstream.errors import FormatError, NotFoundError, PlaceholderError, SourceError, StorageError, UsageError
 from shardstream.formats.blocks.found_blocks import OR_PACK
 from shardstream.formats.catalog.places import rooted
-from shardstream.formats.files.lists import LIST_OF_MPDATASET
-from shardstream.formats.scans.object_bytes import placeholder_in
 from shardstream.formats.sources.containers import (
     first_table,
     is_streamed,
@@ -38,6 +36,7 @@ from shardstream.pack.sources.listings import FileListing
 from shardstream.pack.sources.lists.columns import Wanted
 from shardstream.pack.sources.lists.labels import Classes, LabelMode
 from shardstream.pack.sources.lists.mapping import parse_fields, types_alone
+from shardstream.pack.sources.lists.mpdataset import LIST_OF_MPDATASET
 from shardstream.pack.sources.lists.source import ListSource, is_mpdataset, open_rows, open_text_list, suffix_of
 from shardstream.pack.sources.lists.table_fields import JSON
 from shardstream.pack.sources.lists.tables import TABLES, open_tables
@@ -48,6 +47,7 @@ from shardstream.pack.sources.tars import TarSource, tar_paths
 from shardstream.shards.heads import is_no_data_set
 from shardstream.storage import Location, locate, open_object
 from shardstream.storage.base.location import Access
+from shardstream.storage.base.placeholders import placeholder_in
 
 _LOOKED_AT = 64  # files that may be placeholders, where nothing can be packed
 _PICTURES = {f".{suffix}" for suffix in BY_SUFFIX}

@@ -47,6 +47,16 @@ def without_host(url: str) -> str:
     return rest if rest is url else rest.partition("/")[2]
 
 
+def common_folder(first: str, last: str) -> str:
+    """What all normal paths between ``first`` and ``last`` in sorting order begin with, up to a ``/``.
+
+    >>> common_folder("a/b/1.jpg", "a/c/2.jpg")
+    'a/'
+    """
+    same = next((i for i, (a, b) in enumerate(zip(first, last, strict=False)) if a != b), min(len(first), len(last)))
+    return first[: first.rfind("/", 0, same) + 1]
+
+
 @dataclass(frozen=True, slots=True)
 class Origin:
     """Where the files of a list that is not local have to lie, since whoever wrote it may not be trusted.

@@ -21,9 +21,7 @@ from typing import Any
 import xxhash
 
 from shardstream.errors import FormatError, NotFoundError, ShardStreamError, SourceError
-from shardstream.faults import fault_kind
-from shardstream.formats.scans.object_bytes import placeholder_in
-from shardstream.formats.scans.rows import told_count
+from shardstream.faults import REST_IS_LOST, fault_kind
 from shardstream.names.braces import without_braces
 from shardstream.names.globs import local_matches
 from shardstream.names.missing import instead_of
@@ -32,6 +30,7 @@ from shardstream.pack.sources.base import LABEL, Item, Reject, SourcePart, Strea
 from shardstream.pack.sources.keys import check_mode
 from shardstream.pack.sources.lists.labels import Classes, not_listed
 from shardstream.storage import Location, open_object, open_store
+from shardstream.storage.base.placeholders import placeholder_in
 from shardstream.storage.base.ranged import RangedFile
 from shardstream.text import valid_unicode
 from shardstream.threads import each
@@ -76,7 +75,7 @@ class TarStream(SourcePart):
                 raise
             placeholder = None if number else placeholder_in(store, name, self.size)
             found = placeholder or FormatError(f"the tar file is damaged from here on: {error}")
-            what = f"{found.what}; {told_count(None)}"
+            what = f"{found.what}; {REST_IS_LOST}"
             yield Reject(number + 1, valid_unicode(name), what, None, fault_kind(found))
 
     def _labelled(self, item: Item | Reject) -> Item | Reject:

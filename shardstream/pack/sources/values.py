@@ -10,7 +10,8 @@ from shardstream.errors import FieldError
 from shardstream.images.formats import BY_SUFFIX, format_of, refused_suffix
 from shardstream.pack.sources.declared import array_dtype, fitted, stored_type
 from shardstream.shards.arrays import check_unmasked
-from shardstream.shards.fields import IMAGE, Encoded, FieldType, check_field_name, infer_type
+from shardstream.shards.field_names import check_field_name
+from shardstream.shards.fields import IMAGE, Encoded, FieldType, infer_type
 from shardstream.shards.writing import encode_value
 
 KEY = "__key__"

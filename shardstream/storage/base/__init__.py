@@ -10,6 +10,7 @@
 ``held``      ``HeldObject``: what a cache holds whole, copied from by the kernel
 ``location``  ``Location``: a URL that was looked at, with options that nobody sees
 ``address``   what a URL says, and which part of it is a secret; pure text
+``placeholders``  objects that are placeholders, by their first bytes
 ``ranges``    which reads serve which ranges: neighbours joined, long ones split; pure
 ``ranged``    bytes read by range, as a file for other libraries
 ``file_locks``  locks on files, where the system has them

@@ -22,7 +22,7 @@ from shardstream.formats.framing import FRAMING, is_form
 from shardstream.formats.loose import LOOSE
 from shardstream.formats.registry import recognise
 from shardstream.formats.scans.rows import PIECE, ScannedRows
-from shardstream.shards.fields import check_field_name
+from shardstream.shards.field_names import check_field_name
 from shardstream.shards.framing import Framing
 from shardstream.shards.index import ShardIndex, check_key
 from shardstream.shards.layout import pack_index, parse_index

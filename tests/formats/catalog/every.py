@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 import zstandard
 
-from shardstream.formats.scans.rows import usable_field
+from shardstream.shards.field_names import usable_field
 from tests.formats import told
 from tests.formats.catalog.making import jpeg, webdataset
 

@@ -4,6 +4,8 @@
 ``source``         lists: tab-separated lines, csv, JSON lines, and others
 ``quotes``         quotes as csv writes them: which lines are one record, and whether lines with tabs have such quotes
 ``records``        a record of a list, from its bytes to its columns
+``json_rows``      rows of JSON lines: the first ones, and why a line is not one
+``mpdataset``      what a list of MPDataset and its classes are called
 ``chosen``         ``fields=``: columns and types that a user chose, names of files made of cells
 ``lines``          where the lines of a list begin, in numpy
 ``columns``        which column of a list is what, headers, labels

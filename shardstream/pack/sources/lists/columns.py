@@ -6,14 +6,21 @@ from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from shardstream.errors import UsageError, did_you_mean
-from shardstream.formats.files.columns import LABEL_NAMES
-from shardstream.formats.files.columns import PATH_NAMES as FILE_NAMES
 from shardstream.pack.sources.base import LABEL
 from shardstream.pack.sources.keys import MODES
 from shardstream.pack.sources.lists.labels import Classes, LabelMode
 from shardstream.pack.sources.lists.mapping import NAME, BoundField, FieldRule, bound_columns, is_path, unknown_type
 from shardstream.pack.sources.lists.records import Broken, CellKind, Cells, Column
 
+# How the columns that matter are called in headers, in lower case.
+FILE_NAMES = frozenset((
+    *("path", "file", "filename", "file_name", "filepath", "file_path"),
+    *("image", "image_path", "imagepath", "img", "img_path", "jpg", "jpeg", "png"),
+))  # fmt: skip
+LABEL_NAMES = frozenset((
+    *("label", "labels", "cls", "class", "class_id", "class_idx", "class_name"),
+    *("target", "category", "category_id", "label_id", "label_idx", "y"),
+))  # fmt: skip
 _REST = "*"  # all columns that are not taken
 PATH_NAMES = FILE_NAMES | {"url", "image_url"}
 

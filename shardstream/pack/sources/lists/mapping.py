@@ -29,16 +29,8 @@ from shardstream.pack.sources.lists.records import (
 )
 from shardstream.pack.sources.paths import extension_of
 from shardstream.pack.sources.values import is_picture_name
-from shardstream.shards.fields import (
-    IMAGE,
-    PAYLOAD_TYPES,
-    SCALAR_TYPES,
-    VALUES,
-    FieldType,
-    check_field_name,
-    to_fixed,
-    type_of_extension,
-)
+from shardstream.shards.field_names import check_field_name
+from shardstream.shards.fields import IMAGE, PAYLOAD_TYPES, SCALAR_TYPES, VALUES, FieldType, to_fixed, type_of_extension
 from shardstream.shards.scalars import to_scalar
 from shardstream.sizes import plural
 

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from shardstream.faults import FaultKind
-from shardstream.formats.jsonl.broken import Complaint, complaint_of
+from shardstream.pack.sources.lists.json_rows import Complaint, complaint_of
 from shardstream.pack.sources.lists.quotes import COMMA, TAB
 from shardstream.shards.fields import FieldType
 from shardstream.text import valid_unicode, without_credentials

@@ -12,7 +12,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from shardstream.errors import DuplicateKeyError
-from shardstream.formats.scans.names import common_folder
 from shardstream.pack.sources.base import Item
 from shardstream.pack.sources.duplicates import Hashed, KeyNumbers, key_hash, number_repeats, repeated_of
 from shardstream.pack.sources.lists.labels import check_class_count, unknown_class
@@ -21,7 +20,7 @@ from shardstream.pack.sources.lists.objects import Lines, lines_of
 from shardstream.pack.sources.lists.records import Broken, Column, label_name
 from shardstream.pack.sources.lists.spans import Block, Span
 from shardstream.pack.sources.lists.spool import Records
-from shardstream.pack.sources.paths import scheme_of
+from shardstream.pack.sources.paths import common_folder, scheme_of
 
 _SUSPECTS = 100_000
 _FAST = frozenset(("tab", "tsv", "csv", "blank", "lst", "json"))

@@ -20,22 +20,16 @@ import numpy as np
 import xxhash
 from numpy.typing import NDArray
 
-from shardstream.dataset.lists.decompression import plain_name
+from shardstream.dataset.lists.decompression import plain_name, plain_start
 from shardstream.dataset.lists.list_file import ListFile, open_list
 from shardstream.errors import SourceError, UsageError
-from shardstream.formats.blocks.compressed import plain_start
-from shardstream.formats.files.lists import (
-    CLASSES_OF_MPDATASET,
-    LIST_OF_MPDATASET,
-    listed_classes,
-)
-from shardstream.formats.jsonl.first_rows import rows_of
-from shardstream.formats.scans.rows import usable_field
 from shardstream.pack.sources.keys import MODES, KeyRule
 from shardstream.pack.sources.lists.columns import Columns, Wanted, settled, understand
+from shardstream.pack.sources.lists.json_rows import rows_of
 from shardstream.pack.sources.lists.line_reader import LineReader
 from shardstream.pack.sources.lists.lines import LineIndex, index_lines, survey, text_pieces
 from shardstream.pack.sources.lists.mapping import FieldRule, declared_types, types_alone
+from shardstream.pack.sources.lists.mpdataset import CLASSES_OF_MPDATASET, LIST_OF_MPDATASET, listed_classes
 from shardstream.pack.sources.lists.quotes import COMMA, TAB, TabQuotes, tab_quotes
 from shardstream.pack.sources.lists.records import (
     Broken,
@@ -49,6 +43,7 @@ from shardstream.pack.sources.lists.records import (
 from shardstream.pack.sources.lists.scan import scan
 from shardstream.pack.sources.lists.spool import Records, RecordSource
 from shardstream.pack.sources.paths import Origin, join
+from shardstream.shards.field_names import usable_field
 from shardstream.storage import Location, open_object, open_store
 
 _FIRST = 100

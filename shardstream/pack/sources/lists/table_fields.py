@@ -20,9 +20,9 @@ from shardstream.formats.contract import ForeignFormat
 from shardstream.formats.parquet.fields import all_fields
 from shardstream.formats.parquet.format import Parquet
 from shardstream.formats.scans.object_bytes import ObjectBytes
-from shardstream.formats.scans.rows import usable_field
 from shardstream.pack.sources.base import LABEL
 from shardstream.pack.sources.lists.mapping import FieldRule
+from shardstream.shards.field_names import usable_field
 from shardstream.storage import Location, Store
 from shardstream.storage.base.store import ObjectMeta
 
