@@ -17,8 +17,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from shardstream.errors import FormatError, UsageError
-from shardstream.formats import protobuf
 from shardstream.formats.contract import ForeignFormat
+from shardstream.formats.scans import protobuf
 from shardstream.formats.scans.object_bytes import ObjectBytes
 from shardstream.formats.scans.rows import PIECE, ScannedRows
 from shardstream.formats.tfrecord import crc32c, examples

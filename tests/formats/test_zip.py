@@ -16,7 +16,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from shardstream.errors import FormatError, StorageError, UsageError
-from shardstream.formats import rows as rows_module
+from shardstream.formats.scans import rows as rows_module
 from shardstream.formats.scans.object_bytes import ObjectBytes
 from shardstream.formats.scans.rows import usable_key
 from shardstream.formats.zip.directory import located, read_directory
