@@ -10,9 +10,9 @@ Pack once, then stream::
     for images, labels in ss.Loader(ds.to_tuple("jpg", "cls"), batch_size=128, num_workers=8):
         ...
 
-Rooms, from the bottom up: ``text``; ``errors``; ``rng``, ``extras``, ``sizes`` and ``names``; ``storage``; ``shards``,
-``order`` and ``images``; ``pack`` and ``decode``; ``stream``; ``augment``; ``load``; ``diagnose``; ``report``; ``cli``;
-and, for users' own tests, ``testing``.
+Rooms, from the bottom up: ``text`` and ``version``; ``errors``; ``rng``, ``extras``, ``sizes`` and ``names``;
+``storage``; ``shards``, ``order`` and ``images``; ``pack`` and ``decode``; ``stream``; ``augment``; ``load``;
+``diagnose``; ``report``; ``cli``; and, for users' own tests, ``testing``.
 ``docs/architecture.md`` shows them.
 """
 
@@ -25,6 +25,7 @@ from typing import TYPE_CHECKING, Any
 
 from shardstream import errors
 from shardstream.attributes import no_attribute
+from shardstream.version import __version__ as __version__
 
 if TYPE_CHECKING:
     from shardstream import augment, decode, testing
@@ -47,8 +48,6 @@ if TYPE_CHECKING:
     from shardstream.shards.manifest import Manifest
     from shardstream.storage.cache import Cache
     from shardstream.stream import Crops, Mixture, Ragged, Reader, ShardDataset, convert_state, positions, show
-
-__version__ = "0.1.0"
 
 __all__ = [
     "Cache",
@@ -107,6 +106,12 @@ _LAZY = {
     "view": "shardstream.report.viewing",
     **dict.fromkeys(_STREAM, "shardstream.stream"),
 }
+_MODULES = {
+    "augment": "shardstream.augment",
+    "decode": "shardstream.decode",
+    "diagnose": "shardstream.diagnose",
+    "testing": "shardstream.testing",
+}
 
 
 class _Package(ModuleType):
@@ -131,8 +136,8 @@ sys.modules[__name__].__class__ = _Package
 if not TYPE_CHECKING:  # type checkers find misspelt names themselves
 
     def __getattr__(name: str) -> Any:
-        if name in ("augment", "decode", "diagnose", "testing"):
-            return import_module(f"shardstream.{name}")
+        if name in _MODULES:
+            return import_module(_MODULES[name])
         if name in _LAZY:
             return getattr(import_module(_LAZY[name]), name)
         raise no_attribute(__name__, name, __all__)

@@ -1,6 +1,6 @@
 """Builds the wheel and the source distribution, and looks at them; `tools/release` runs it in its environment.
 
-- The version stands in ``shardstream/__init__.py``; CITATION.cff, a section of CHANGELOG.md and the tag have the same.
+- The version stands in ``shardstream/version.py``; CITATION.cff, a section of CHANGELOG.md and the tag have the same.
 - Two builds, of copies of the tree that differ in all but what the files hold, are equal to the byte, and the source
   distribution builds the same wheel.
 - The wheel holds the package whole, ``py.typed``, the license, the command and its manual page, and nothing else; the
@@ -62,9 +62,9 @@ class Findings:
 
 def version_of(root: Path) -> str:
     """The version, from the one place where it stands."""
-    found = re.search(r'^__version__ = "([^"]+)"$', (root / "shardstream/__init__.py").read_text(), re.MULTILINE)
+    found = re.search(r'^__version__ = "([^"]+)"$', (root / "shardstream/version.py").read_text(), re.MULTILINE)
     if found is None:
-        raise SystemExit("shardstream/__init__.py has no __version__")
+        raise SystemExit("shardstream/version.py has no __version__")
     return found[1]
 
 

@@ -12,12 +12,12 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable
 from concurrent.futures import Future
 from dataclasses import dataclass, field
-from importlib import import_module
 from typing import ClassVar
 
 from shardstream.errors import ShardStreamError, UsageError, WorkerError
 from shardstream.pack.execution.task import Task
 from shardstream.pack.output.receipts import ShardResult
+from shardstream.version import __version__
 
 _log = logging.getLogger(__name__)
 
@@ -111,7 +111,7 @@ class Watch:
 def pack_task(engine: Engine, task: Task) -> PackedTask:
     """A task for the workers of an engine."""
     path = tuple(entry or os.getcwd() for entry in sys.path) if engine.local else ()
-    return PackedTask(task.name, _version(), path, engine.dumps(task))
+    return PackedTask(task.name, __version__, path, engine.dumps(task))
 
 
 def run_task(packed: PackedTask) -> bytes:
@@ -128,9 +128,9 @@ def run_task(packed: PackedTask) -> bytes:
 
 
 def _task_of(packed: PackedTask) -> Task:
-    if packed.version != _version():
+    if packed.version != __version__:
         raise UsageError(
-            f"a worker has shardstream {_version()}, but this run is of {packed.version}",
+            f"a worker has shardstream {__version__}, but this run is of {packed.version}",
             hint="install the same version on all workers",
         )
     sys.path.extend(entry for entry in packed.path if entry not in sys.path)
@@ -175,8 +175,3 @@ def _reason(error: Exception) -> str:
     named = _LAST_LINE.findall(text)
     line = named[-1] if named else next(iter(text.strip().splitlines()), "")
     return f"{type(error).__name__}: {line}"[:_MAX_REASON]
-
-
-def _version() -> str:
-    version: str = import_module("shardstream").__version__
-    return version
