@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 from collections import defaultdict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import TypeAlias
 
@@ -13,6 +13,11 @@ from house.package import Function, House, Module, last
 MAX_MODULES = 20  # in a folder; those of the command line, a verb each, apart
 MAX_FUNCTION = 60  # lines of code
 MAX_PARAMETERS = 8
+KNOWN_CIRCLES = {
+    # A codec that decompresses Parquet's pages imports their reader, which imports the codecs.
+    ("shardstream.formats.blocks.codecs", "shardstream.formats.blocks.parquet.block"),
+}
+"""Imports that close a circle, from one module to another. It only shrinks: one that closes none is a finding."""
 _LOOPS = ("numba", "shardstream.compiled")  # who imports from these has loops for numba
 
 
@@ -65,8 +70,12 @@ def wide_signatures(house: House) -> Iterator[str]:
 
 
 def circles(house: House) -> Iterator[str]:
-    """Imports go one way, those inside of functions and for types included. One finding for each module in a circle."""
+    """Imports go one way: those in functions, for types and by string too. One finding for each module in a circle."""
     edges = {module.name: house.imported(module) for module in house.modules}
+    for source, target in sorted(KNOWN_CIRCLES):
+        if target not in edges.get(source, ()) or source not in _reached(target, edges):
+            yield f"tools/house/checks.py: {source} > {target} closes no circle; remove it from KNOWN_CIRCLES"
+    edges = {name: targets - {b for a, b in KNOWN_CIRCLES if a == name} for name, targets in edges.items()}
     for module in house.modules:
         paths, seen = [[module.name]], set[str]()
         while paths:  # the shortest first
@@ -76,6 +85,16 @@ def circles(house: House) -> Iterator[str]:
                 break
             paths += [[*path, name] for name in sorted(edges[path[-1]] - seen)]
             seen |= edges[path[-1]]
+
+
+def _reached(start: str, edges: Mapping[str, set[str]]) -> set[str]:
+    """The modules that one imports, by way of others too, and itself."""
+    reached, left = {start}, [start]
+    while left:
+        more = edges[left.pop()] - reached
+        reached |= more
+        left += more
+    return reached
 
 
 def stores_told_apart(house: House) -> Iterator[str]:

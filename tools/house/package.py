@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import io
+import re
 import tokenize
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -13,6 +14,9 @@ from typing import TypeAlias
 
 Function: TypeAlias = ast.FunctionDef | ast.AsyncFunctionDef
 Definition: TypeAlias = tuple[str, str]  # module and name
+_IMPORTERS = ("import_module", "__import__")
+_FIELD = "\0"  # in a string that names a module: a replacement field
+_MODULE = re.compile(r"shardstream\.\w+(\.\w+)*(\.\0)?$")
 _LAYOUT = (tokenize.COMMENT, tokenize.NL, tokenize.NEWLINE, tokenize.INDENT, tokenize.DEDENT, tokenize.ENDMARKER)
 
 
@@ -57,6 +61,33 @@ class Module:
                 found += [(node.module or "", alias.name, alias.asname or alias.name) for alias in node.names]
         return found
 
+    @cached_property
+    def strings(self) -> list[re.Pattern[str]]:
+        """Patterns of the modules that strings name: for `import_module`, ``python -m`` or a map of lazy names.
+
+        ``MODULE:NAME`` names the module. A replacement field of an f-string matches any one name. The name of the whole
+        package, a relative name, and an f-string below the whole package count only if `import_module` gets them. Names
+        of loggers don't count.
+        """
+        imported, passed = set[ast.AST](), set[ast.AST]()
+        for node in self.nodes:
+            if isinstance(node, ast.Call):
+                if last(node.func) in _IMPORTERS:
+                    imported.update(node.args[:1])
+                elif last(node.func) == "getLogger":
+                    passed.update(node.args)
+            elif isinstance(node, ast.JoinedStr):
+                passed.update(node.values)
+        found = []
+        for node in self.nodes:
+            text = "" if node in passed else _text(node).partition(":")[0]
+            if node in imported and text.startswith("."):
+                package = self.name if self.path.stem == "__init__" else self.name.rpartition(".")[0]
+                text = package + text
+            if text and (node in imported or _MODULE.match(text)):
+                found.append(re.compile(re.escape(text).replace(_FIELD, r"\w+")))
+        return found
+
 
 class House:
     """The package below a root."""
@@ -77,12 +108,14 @@ class House:
             yield from ((module, node) for node in module.nodes if isinstance(node, ast.ClassDef))
 
     def imported(self, module: Module) -> set[str]:
-        """Modules of the package that one imports, with the packages on the way that it does not stand in itself."""
+        """Modules of the package that one imports or names in a string, and packages on the way that it is not in."""
         found = set[str]()
         for source, name, _ in module.imports:
             inner = f"{source}.{name}"
             target = inner if inner in self._named and not self._source(source, name) else source
             found |= {target, *(outer for outer in _outer(target) if outer not in (module.name, *_outer(module.name)))}
+        for pattern in module.strings:
+            found |= {name for name in self._named if pattern.fullmatch(name)}
         return found & set(self._named)
 
     @cached_property
@@ -134,6 +167,16 @@ class House:
 def last(node: ast.AST) -> str:
     """``c`` of ``a.b.c`` and of ``c``."""
     return node.attr if isinstance(node, ast.Attribute) else node.id if isinstance(node, ast.Name) else ""
+
+
+def _text(node: ast.AST) -> str:
+    """A string as it is written, with `_FIELD` for each replacement field; empty for anything else."""
+    match node:
+        case ast.Constant(value=str(text)):
+            return text
+        case ast.JoinedStr(values=values):
+            return "".join(_text(value) or _FIELD for value in values)
+    return ""
 
 
 def _functions(node: ast.AST, outer: str = "") -> Iterator[tuple[str, Function]]:
