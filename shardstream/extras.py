@@ -1,11 +1,16 @@
-"""Optional imports with a message that says what to install."""
+"""Other packages: imports with a message that says what to install, and what is used of their insides."""
 
 from __future__ import annotations
 
 import importlib
+from importlib import metadata
 from types import ModuleType
+from typing import Any
 
 from shardstream.errors import MissingExtraError
+
+NEWEST_TESTED = {"Python": "3.13", "torch": "2.14"}
+"""Newest versions that all tests ran with. Newer ones are not refused: `shardstream doctor` warns of them."""
 
 
 def require(module: str, *, extra: str, purpose: str) -> ModuleType:
@@ -26,3 +31,29 @@ def require(module: str, *, extra: str, purpose: str) -> ModuleType:
             f"the package {module.split('.')[0]!r} is needed {purpose}, but cannot be imported ({error})",
             hint=f'pip install "shardstream[{extra}]"',
         ) from error
+
+
+def private(owner: Any, name: str, package: str) -> Any:
+    """Take a private attribute of another package, or say that this version of it lacks one.
+
+    Args:
+        owner: The module, class or object that has it.
+        name: Its name; ``docs/dev/insides.md`` lists each that is used.
+        package: The package whose version decides.
+
+    Raises:
+        MissingExtraError: There is no such attribute.
+    """
+    try:
+        return getattr(owner, name)
+    except AttributeError as error:
+        raise lacking(package, name) from error
+
+
+def lacking(package: str, name: str) -> MissingExtraError:
+    """The error where an installed version of a package lacks what is used of its insides."""
+    newest = NEWEST_TESTED.get(package)
+    return MissingExtraError(
+        f"{package} {metadata.version(package)} lacks an internal name that shardstream uses: {name}",
+        hint=f'pip install "{package}=={newest}.*"' if newest else f"install an older version of {package}",
+    )

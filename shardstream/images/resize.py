@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from shardstream.extras import lacking
 from shardstream.images.geometry import UPRIGHT, Box, Excerpt, Geometry, Turn, excerpt
 
 if TYPE_CHECKING:
@@ -143,7 +144,10 @@ def _resample(
         rows, columns = _weights(region.shape[0], height, down), _weights(region.shape[1], 1, across)
         np.rint(np.einsum("ih,jw,hw...->ij...", rows, columns, region), out=out, casting="unsafe")
         return
-    operator = aten._upsample_bilinear2d_aa.out if antialias else aten.upsample_bilinear2d.out
+    try:
+        operator = aten._upsample_bilinear2d_aa.out if antialias else aten.upsample_bilinear2d.out
+    except AttributeError as error:
+        raise lacking("torch", "aten._upsample_bilinear2d_aa") from error
     operator(_planes(region), [height, width], False, down, across, out=_planes(out))
 
 

@@ -18,6 +18,7 @@ from typing import Any, Protocol
 
 from torch.utils.data import Sampler
 
+from shardstream.extras import private
 from shardstream.stream.iteration.epoch_run import EpochRun
 
 
@@ -155,14 +156,14 @@ class Announced:
     def announce(self) -> None:
         """Tell Accelerate, if it is at work, that the iteration begins; it does not keep it alive."""
         if _at_work():
-            sys.modules["accelerate.state"].GradientState()._add_dataloader(self)
+            private(sys.modules["accelerate.state"].GradientState(), "_add_dataloader", "accelerate")(self)
 
     def recall(self) -> None:
         """Tell it that the loop is over."""
         if _at_work():
-            sys.modules["accelerate.state"].GradientState()._remove_dataloader(self)
+            private(sys.modules["accelerate.state"].GradientState(), "_remove_dataloader", "accelerate")(self)
 
 
 def _at_work() -> bool:
     module: Any = sys.modules.get("accelerate.state")
-    return module is not None and bool(module.GradientState._shared_state)
+    return module is not None and bool(private(module.GradientState, "_shared_state", "accelerate"))

@@ -7,11 +7,16 @@ from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
 import torch
-from torch.utils._python_dispatch import is_traceable_wrapper_subclass
 
 from shardstream.errors import UsageError
+from shardstream.extras import lacking
 from shardstream.stream.tensors.nested import mapped, tensors_in
 from shardstream.stream.tensors.slabs import is_dense
+
+try:
+    from torch.utils._python_dispatch import is_traceable_wrapper_subclass
+except ImportError as error:
+    raise lacking("torch", str(error)) from error
 
 _ALIGNMENT = 512  # what CUDA's allocator gives, and more than any dtype or kernel asks for
 _LARGE = 1 << 20

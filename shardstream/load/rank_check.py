@@ -15,8 +15,8 @@ at its data, does not shift those of all others.
 
 from __future__ import annotations
 
+import inspect
 import logging
-import sys
 import weakref
 from collections import Counter
 from collections.abc import Callable
@@ -94,12 +94,18 @@ class RankCheck:
 
         if not (dist.is_available() and dist.is_initialized()):
             return
-        group = dist.distributed_c10d._get_default_group()
+        group = dist.group.WORLD
         if cls._unreachable is not None and cls._unreachable() is group:
             return
         try:
             difference = ask(default_store())
-        except (RuntimeError, ValueError, OSError, AttributeError) as error:  # a group of MPI has no store at all
+        except (
+            RuntimeError,
+            ValueError,
+            OSError,
+            AttributeError,
+            ImportError,
+        ) as error:  # a group of MPI has no store at all
             cls._unreachable = weakref.ref(group)
             reason = str(error).partition("\n")[0]  # torch may add the frames of its own stack
             logger.debug("ranks are not compared: the store of torch.distributed cannot be reached: %s", reason)
@@ -185,7 +191,7 @@ class RankIteration:
 
 def _where() -> str:
     """Where the program is: the functions that are running, outside of this package, as a hash."""
-    frame: FrameType | None = sys._getframe(1)
+    frame: FrameType | None = inspect.currentframe()
     calls = []
     while frame is not None:
         if frame.f_globals.get("__name__", "").partition(".")[0] != __package__.partition(".")[0]:

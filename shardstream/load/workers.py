@@ -19,19 +19,26 @@ import signal
 import threading
 import time
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import cache
 from multiprocessing import connection
 from typing import Any
 
-from torch._C import _remove_worker_pids
-from torch.utils.data import DataLoader, _utils
-from torch.utils.data.dataloader import _MultiProcessingDataLoaderIter
+from torch.utils.data import DataLoader
 
 from shardstream.errors import StorageError, UsageError, WorkerError
+from shardstream.extras import lacking, private
 from shardstream.sizes import plural
 from shardstream.stream.iteration.ranks import local_ranks
 from shardstream.threads import cores
+
+try:
+    from torch._C import _remove_worker_pids
+    from torch.utils.data import _utils
+    from torch.utils.data.dataloader import _MultiProcessingDataLoaderIter
+except ImportError as error:
+    raise lacking("torch", str(error)) from error
+private(DataLoader, "_get_iterator", "torch")  # which `Loader` replaces: torch would go past one of another name
 
 logger = logging.getLogger(__name__)
 
@@ -41,6 +48,13 @@ LEAVE_S = 7.0
 _GOODBYE_S = 4.0  # for workers to end by themselves, all of them together
 _END_S = 1.0  # for the system to end them
 _LOOK_S = 0.25
+_METHODS = ("_reset", "_shutdown_workers", "_try_get_data")
+_ATTRIBUTES = (
+    *("_index_queues", "_rcvd_idx", "_shutdown", "_task_info", "_worker_result_queue", "_workers"),
+    "_workers_done_event",
+)
+"""Of torch's iterator: methods that are replaced, and what is read. See docs/dev/insides.md."""
+
 _LOCKS = "/dev/shm"  # noqa: S108 - where the system keeps the semaphores of multiprocessing
 _NO_LOCKS = (errno.EROFS, errno.EACCES, errno.EPERM, errno.ENOENT, errno.ENOSYS)
 _REFUSED = {
@@ -101,9 +115,11 @@ class Workers(_MultiProcessingDataLoaderIter):
 
     Raises:
         OSError: The system refuses what they need, see `refused`.
+        MissingExtraError: Torch's iterator is another one than the one that is known.
     """
 
     def __init__(self, loader: DataLoader[Any]) -> None:
+        _need(_METHODS, super())
         self.given_up: Callable[[], None] = _never
         self._deadline = math.inf
         self._start_method = (loader.multiprocessing_context or multiprocessing).get_start_method()
@@ -118,6 +134,7 @@ class Workers(_MultiProcessingDataLoaderIter):
                 # The other end has failed.
                 raise WorkerError(what, hint=_NO_GUARD.format(self._start_method)) from error
             raise
+        _need(_ATTRIBUTES, self)
         self._processes = _Processes(self)
         # Of the cycle collector, torch's own __del__ gets queues that have been closed before it.
         weakref.finalize(self, self._processes.end, _GOODBYE_S).atexit = False
@@ -239,6 +256,12 @@ def find_death(error: Exception, arriving: Any) -> tuple[list[int], str] | None:
             said = str(later)
     found = _DEAD.search(said)
     return None if found is None else ([int(pid) for pid in found[1].split(",")], said)
+
+
+def _need(names: Iterable[str], owner: object) -> None:
+    missing = [name for name in names if not hasattr(owner, name)]
+    if missing:
+        raise lacking("torch", f"{', '.join(missing)} of _MultiProcessingDataLoaderIter")
 
 
 def _never() -> None:

@@ -23,7 +23,7 @@ import numpy as np
 import xxhash
 
 from shardstream.errors import UsageError
-from shardstream.extras import require
+from shardstream.extras import private, require
 
 Encode: TypeAlias = Callable[[str], Any]
 """From a text to its tokens: what numpy makes an array of."""
@@ -233,11 +233,11 @@ def _chat_content(given: Any) -> dict[str, Any]:
 
 
 def _tiktoken_content(given: Any) -> dict[str, Any]:
-    ranks = sorted(given._mergeable_ranks.items(), key=lambda one: one[1])
+    ranks = sorted(private(given, "_mergeable_ranks", "tiktoken").items(), key=lambda one: one[1])
     return {
-        "pattern": given._pat_str,
+        "pattern": private(given, "_pat_str", "tiktoken"),
         "ranks": [[base64.b64encode(token).decode(), rank] for token, rank in ranks],
-        "special_tokens": dict(given._special_tokens),
+        "special_tokens": dict(private(given, "_special_tokens", "tiktoken")),
     }
 
 

@@ -19,7 +19,7 @@ from types import ModuleType
 from typing import Any
 
 from shardstream.errors import StorageError
-from shardstream.extras import require
+from shardstream.extras import lacking, require
 
 _EXTENSION = "obstore._obstore"
 _copy: int | None = None  # a descriptor of the copy that children of this process load; stays open
@@ -31,12 +31,15 @@ def obstore() -> ModuleType:
     """The package obstore, fit for use in this process.
 
     Raises:
-        MissingExtraError: obstore is not installed.
+        MissingExtraError: obstore is not installed, or its extension has another name.
         StorageError: A forked process could load no copy of its own.
     """
     if _stale:
         _load_copy()
-    return require("obstore", extra="s3", purpose="to read s3://, az://, gs:// and http:// URLs")
+    package = require("obstore", extra="s3", purpose="to read s3://, az://, gs:// and http:// URLs")
+    if _EXTENSION not in sys.modules:  # a forked process would wait for ever for threads of one by another name
+        raise lacking("obstore", _EXTENSION)
+    return package
 
 
 def module(name: str) -> Any:

@@ -20,7 +20,7 @@ from email.utils import parsedate_to_datetime
 from typing import Any, TypeVar
 
 from shardstream.errors import AccessError, MissingExtraError, NotFoundError, StorageError, UsageError, did_you_mean
-from shardstream.extras import require
+from shardstream.extras import private, require
 from shardstream.storage.base.location import Location
 from shardstream.storage.base.store import Head, ObjectMeta, version_number
 from shardstream.storage.clients.fsspec_options import file_system_of, protocol_of
@@ -105,7 +105,7 @@ class FsspecClient(Client):
             once = {"config_kwargs": {"retries": {"total_max_attempts": 1}, **self._arguments["config_kwargs"]}}
         self._files = self._make(_class_of(self._protocol, location.url), self._arguments | once)
         _no_retries(self._files)
-        self._root = str(self._files._strip_protocol(self._root)).rstrip("/")
+        self._root = str(private(self._files, "_strip_protocol", "fsspec")(self._root)).rstrip("/")
 
     def _make(self, kind: Any, arguments: dict[str, Any]) -> Any:
         try:

@@ -9,6 +9,7 @@ are running while it is asked. A forked worker still has them; a pickle takes th
 
 from __future__ import annotations
 
+import inspect
 import sys
 from collections.abc import Callable, Iterator
 from types import FrameType
@@ -145,7 +146,7 @@ def _asking() -> Iterator[Any]:
     """What Accelerate is at: the objects whose functions are running, the innermost first."""
     if "accelerate.data_loader" not in sys.modules:
         return
-    frame: FrameType | None = sys._getframe(1)
+    frame: FrameType | None = inspect.currentframe()
     while frame is not None:
         if frame.f_globals.get("__name__") == "accelerate.data_loader":
             yield frame.f_locals.get("self")

@@ -13,6 +13,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from shardstream.extras import private
+
 
 def make_entry(*values: Any) -> list[Any]:
     """An entry of now.
@@ -46,4 +48,4 @@ def default_store() -> Any:
     """The store of the default process group, which has to exist."""
     from torch.distributed import distributed_c10d
 
-    return distributed_c10d._get_default_store()
+    return private(distributed_c10d, "_get_default_store", "torch")()

@@ -33,6 +33,7 @@ import torch
 from numpy.typing import NDArray
 
 from shardstream.errors import UsageError
+from shardstream.extras import private
 from shardstream.memory_files import has_memory_files, map_shared, memory_file
 
 _MOST = 64  # slabs of a pool: a shared one takes a file descriptor in two processes, of which there may be 1,024 in all
@@ -277,7 +278,7 @@ def empty_slab(shape: tuple[int, ...], dtype: torch.dtype, slots: int = 0) -> to
     if size and torch.utils.data.get_worker_info() is not None:
         pool = shared_pool()
         if pool is None:
-            return tensor_on(torch.UntypedStorage._new_shared(size), dtype, shape)
+            return tensor_on(private(torch.UntypedStorage, "_new_shared", "torch")(size), dtype, shape)
     memory = pool.take(size) if pool is not None and size >= pool.smallest else None
     return torch.empty(shape, dtype=dtype) if memory is None else tensor_on(memory.untyped_storage(), dtype, shape)
 
