@@ -24,6 +24,7 @@ from shardstream.errors import UsageError
 from shardstream.testing import make_dataset
 from shardstream.threads import cores_left
 
+NEWEST = {"torch": "2.14"}
 WORK = Workload(ranks=1, workers=8, batch_bytes=20_000_000)
 
 
@@ -127,16 +128,20 @@ def test_packages_over_each_other_are_found(tmp_path: Path, monkeypatch: pytest.
 def test_versions_that_are_too_old_or_missing() -> None:
     least = packages.floors()
     assert {"torch", "numpy", "Python"} <= set(least)
-    assert packages.versions({"torch": "2.13.0+cpu", "numpy": "2.4.6"}, least).level == "ok"
-    old = packages.versions({"torch": "1.13.1", "numpy": "2.4.6"}, least)
+    assert packages.versions({"torch": "2.13.0+cpu", "numpy": "2.4.6"}, least, NEWEST).level == "ok"
+    old = packages.versions({"torch": "1.13.1", "numpy": "2.4.6"}, least, NEWEST)
     assert level_and_fix(old) == ("fail", f'pip install "torch>={least["torch"]}"')
-    gone = packages.versions({"torch": "2.13.0"}, least)
+    gone = packages.versions({"torch": "2.13.0"}, least, NEWEST)
     assert level_and_fix(gone) == ("fail", f'pip install "numpy>={least["numpy"]}"')
-    python = packages.versions({"torch": "2.13.0", "numpy": "2.4.6"}, least | {"Python": "9.1"})
+    python = packages.versions({"torch": "2.13.0", "numpy": "2.4.6"}, least | {"Python": "9.1"}, NEWEST)
     assert level_and_fix(python) == ("fail", "use Python 9.1 or newer")
-    broken = packages.versions({"torch": "2.13.0", "numpy": "2.4.6"}, least, "libgomp.so.1: cannot open")
+    broken = packages.versions({"torch": "2.13.0", "numpy": "2.4.6"}, least, NEWEST, "libgomp.so.1: cannot open")
     assert broken.level == "fail"
     assert "libgomp" in broken.fact
+    newer = packages.versions({"torch": "99.1.0", "numpy": "2.4.6"}, least, NEWEST)
+    assert level_and_fix(newer) == ("warn", "if something fails, take the newest tested: torch 2.14")
+    patch = packages.versions({"torch": "2.14.99", "numpy": "2.4.6"}, least, NEWEST)
+    assert patch.level == "ok"
 
 
 def test_torch_that_cannot_be_imported_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -12,6 +12,7 @@ from importlib import metadata
 from pathlib import Path
 
 from shardstream.diagnose.doctor.finding import Finding
+from shardstream.extras import NEWEST_TESTED
 from shardstream.images.backends import simplejpeg
 
 _NUMBER = re.compile(r"\d+(?:\.\d+)*")
@@ -38,7 +39,7 @@ class JpegLibrary:
 
 def package_findings() -> Iterator[Finding]:
     """Look at what is installed. Imports torch."""
-    yield versions(installed(("shardstream", "torch", "numpy")), floors(), broken_torch())
+    yield versions(installed(("shardstream", "torch", "numpy")), floors(), NEWEST_TESTED, broken_torch())
     yield pillow(installed(("Pillow", "Pillow-SIMD")))
     yield jpeg(jpeg_library(os.environ))
     yield numba(installed(("numba",)).get("numba"))
@@ -94,8 +95,10 @@ def built_with_simd(files: Iterable[bytes]) -> bool | None:
 # -------------------------------------------------------------------------------------------------------------- checks
 
 
-def versions(found: Mapping[str, str], least: Mapping[str, str], torch_error: str = "") -> Finding:
-    """Whether what is needed is there, and new enough."""
+def versions(
+    found: Mapping[str, str], least: Mapping[str, str], newest: Mapping[str, str], torch_error: str = ""
+) -> Finding:
+    """Whether what is needed is there, new enough, and no newer than what the tests ran with."""
     all_of = {**found, "Python": platform.python_version()}
     fact = ", ".join(f"{name} {version}" for name, version in all_of.items())
     lacking = [name for name in ("torch", "numpy") if name not in found]
@@ -108,6 +111,11 @@ def versions(found: Mapping[str, str], least: Mapping[str, str], torch_error: st
     if torch_error:
         fix = "pip install --force-reinstall torch"
         return Finding("versions", "fail", f"torch cannot be imported: {torch_error}", fix)
+    untested = {name: last for name, last in newest.items() if _numbers(all_of.get(name, ""))[:2] > _numbers(last)}
+    if untested:
+        which = " and ".join(f"{name} {last}" for name, last in untested.items())
+        fix = f"if something fails, take the newest tested: {which}"
+        return Finding("versions", "warn", f"{fact}; newer than the tested versions", fix)
     return Finding("versions", "ok", fact)
 
 
