@@ -10,7 +10,7 @@ from typing import Any
 from shardstream.errors import MissingExtraError
 
 NEWEST_TESTED = {"Python": "3.13", "torch": "2.14"}
-"""Newest versions that all tests ran with. Newer ones are not refused: `shardstream doctor` warns of them."""
+"""Newest versions that tests ran with, see docs/dev/insides.md. `shardstream doctor` warns of newer ones."""
 
 
 def require(module: str, *, extra: str, purpose: str) -> ModuleType:
