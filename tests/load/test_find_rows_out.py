@@ -140,6 +140,7 @@ def test_out_refuses_other_fields_data_and_files(folder: Path, tmp_path: Path) -
         ss.find_rows(folder, even, out=tmp_path / "no" / "rows", workers=0)
 
 
+@pytest.mark.full
 def test_a_killed_run_goes_on_in_another_process(folder: Path, tmp_path: Path) -> None:
     """The digest of a predicate is that of any process, sets of names among what it refers to."""
     script = tmp_path / "find.py"

@@ -57,6 +57,7 @@ def test_a_short_drill(name: str, tmp_path: Path) -> None:
     assert python(tmp_path, "-m", f"drills.{drill}", str(tmp_path / "work"), *arguments)
 
 
+@pytest.mark.full
 def test_what_fuzzing_found_is_refused_now(tmp_path: Path) -> None:
     code = "import sys\nfrom pathlib import Path\nfrom drills.fuzz import replay\nprint(replay(Path(sys.argv[1])))"
     assert python(tmp_path, "-c", code, str(tmp_path)) == "[]\n"
