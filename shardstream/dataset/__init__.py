@@ -5,8 +5,8 @@ Every verb reads through this room: `open_dataset` opens, `DatasetRows` reads ro
 ================= ============================================================================
 ``opened``        ``OpenedDataset``: one data set: where its bytes lie, and its manifest
 ``opening``       a folder or URL, a list, a glob, braces -> ``OpenedDataset``
-``replicas``      other places that have its shards
-``shard``         ``Shard``: where the bytes of one are read; ``OpenShard``: with its index
+``formats``       the door to other formats: what is asked of them, and the package that reads them
+``shard``         ``Shard``: where the bytes of one are read, ``Replica``: elsewhere; ``OpenShard``: with its index
 ``numbering``     ``Numbering``: which shard a row lies in, which data set a shard
 ``source``        ``DatasetSource``: data sets through a view
 ``joined``        the same laid end to end: samples of each shard, fields, identity

@@ -1,34 +1,31 @@
-"""``OpenedDataset``: one data set: where its bytes lie, near and far, and its manifest."""
+"""``OpenedDataset``: one dataset: where its bytes lie, near and far, and its manifest."""
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import cached_property, lru_cache
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from shardstream.dataset.formats import Selection, formats
 from shardstream.dataset.numbering import Numbering
-from shardstream.dataset.replicas import ForeignReplica, Replica
-from shardstream.dataset.shard import IndexBytes, OpenShard, Shard, check_index
+from shardstream.dataset.shard import DatasetReplica, IndexBytes, OpenShard, Replica, Shard, check_index
 from shardstream.dataset.shared import SharedBytes
 from shardstream.errors import (
     ChangedError,
     DataError,
+    FormatError,
     NotFoundError,
     ShardStreamError,
     StorageError,
     UsageError,
 )
-from shardstream.formats.catalog.kept import FoundCatalogue
-from shardstream.formats.catalog.make import find_or_make
-from shardstream.formats.catalog.plan import Making
-from shardstream.formats.catalog.spec import ForeignSpec
-from shardstream.formats.scans.rows import told_losses
+from shardstream.shards.framing import Tail
 from shardstream.shards.heads import MANIFEST_NAME, OldVersion, is_no_data_set, no_data_set, old_version
 from shardstream.shards.manifest import Manifest
 from shardstream.storage import Location, Request, RetryPolicy, Store, open_store
@@ -45,27 +42,42 @@ _REVALIDATION = RetryPolicy(deadline=3.0, contact=3.0, stall=3.0)
 
 @dataclass(frozen=True, slots=True)
 class DatasetAddress:
-    """All it takes to open a data set in another process, or on another machine. Hashable; its pickle is small.
+    """All that it takes to open a dataset in another process, or on another machine. Hashable; its pickle is small.
 
     Attributes:
-        location: Where the data set lies.
+        location: Where the dataset lies.
         version: Which version; ``None`` for the newest.
-        replicas: Places that have its shards too.
+        replicas: Places that have its shards too, or some of them; asked first, in this order.
         cache: Where blocks that come over a network are kept.
-        foreign: Of data of another library, which objects are meant and how they are read.
+        selection: Of data in another format, which objects are meant and how they are read.
     """
 
     location: Location
     version: int | None = None
     replicas: tuple[Location, ...] = ()
     cache: Cache | None = None
-    foreign: ForeignSpec = field(default_factory=ForeignSpec)
+    selection: Selection = field(default_factory=Selection)
 
     def open(self) -> OpenedDataset:
-        """The data set; raises what `OpenedDataset` does."""
-        return OpenedDataset(
-            self.location, replicas=self.replicas, cache=self.cache, version=self.version, foreign=self.foreign
-        )
+        """Open the dataset of ours that lies there, else the one in another format.
+
+        A dataset in another format is indexed now where no catalog of it is found, if that takes less than a minute.
+
+        Raises:
+            NotFoundError: There is no dataset.
+            DataError: Its manifest is damaged, or data in another format are.
+            StorageError: It cannot be read, and the cache has no manifest either.
+            UsageError: There is no such version, the folder of the cache holds something else, or data in another
+                format have to be indexed first.
+        """
+        if not self.selection.names and self.selection.source is None:
+            try:
+                return OpenedDataset(self)
+            except NotFoundError as error:
+                if not is_no_data_set(error):
+                    raise
+        found: OpenedDataset = formats().find_dataset(self)
+        return found
 
     def opened(self) -> OpenedDataset:
         """The same, opened once in a process and kept for its next task."""
@@ -75,72 +87,54 @@ class DatasetAddress:
 _opened = lru_cache(maxsize=2)(DatasetAddress.open)
 
 
-class OpenedDataset:
-    """A data set and the places its shards are read from, the nearest first. `open_dataset` makes it of a URL.
-
-    Its pickle has addresses only, and a manifest that came over a network in shared memory.
+class Differences(NamedTuple):
+    """What the checksums say that a format keeps of its objects itself, beside those of the indexes.
 
     Attributes:
-        location: Where the data set lies.
+        kinds: Which checksums were compared, such as ``("CRC-32 of members",)``.
+        complete: Whether each object has one, there or in its index.
+        found: Each object that differs, by name, and where; `NotFoundError` of one that is gone. Read as it goes on;
+            raises StorageError where the store cannot be read.
+    """
+
+    kinds: tuple[str, ...] = ()
+    complete: bool = True
+    found: Iterable[tuple[str, FormatError | NotFoundError]] = ()
+
+
+class OpenedDataset:
+    """A dataset of ours, and the places its shards are read from, the nearest first. `open_dataset` makes it of a URL.
+
+    Its pickle has addresses only, and a manifest that came over a network in shared memory. A dataset in another format
+    is a subclass, which says by the hooks below what differs.
+
+    Attributes:
+        location: Where the dataset lies.
         manifest: Its manifest, at the version that was asked for.
-        address: What opens the same data set, at this version, anywhere.
+        address: What opens the same dataset, at this version, anywhere.
         store: Of `location`, for objects that are not shards.
 
     Args:
-        location: Where the data set lies. Its manifest says what the data set is, whoever else has it.
-        replicas: Places that have its shards too, or some of them; asked first, in this order.
-        cache: Where blocks of shards that come over a network are kept.
-        version: Which version of a data set that grew; ``None`` for the newest. Whatever is published meanwhile, the
-            data set stays at this version, in all processes.
-        foreign: Of data of another library, which objects are meant and how they are read; they are indexed now where
-            no catalogue of them is found, if that takes less than a minute.
+        address: Where the dataset lies, and what else it is read with. Its manifest says what the dataset is, whoever
+            else has it. Whatever is published meanwhile, it stays at this version, in all processes.
+        manifest: Its manifest, where that is known; default: the one that lies there.
 
     Raises:
-        NotFoundError: There is no data set.
-        DataError: Its manifest is damaged, or data of another library are.
+        NotFoundError: There is no dataset of ours.
+        DataError: Its manifest is damaged.
         StorageError: It cannot be read, and the cache has no manifest either.
-        UsageError: There is no such version, the folder of the cache holds something else, or data of another library
-            have to be indexed first.
+        UsageError: There is no such version, or the folder of the cache holds something else.
     """
 
-    def __init__(
-        self,
-        location: Location,
-        *,
-        replicas: Sequence[Location] = (),
-        cache: Cache | None = None,
-        version: int | None = None,
-        foreign: ForeignSpec | None = None,
-    ) -> None:
-        self._load(DatasetAddress(location, version, tuple(replicas), cache, foreign or ForeignSpec()), None)
-
-    def _load(self, address: DatasetAddress, known: _Kept | FoundCatalogue | Manifest | None) -> None:
+    def __init__(self, address: DatasetAddress, manifest: Manifest | _Kept | None = None) -> None:
         self.location, self._cache = address.location, address.cache
-        self._foreign = known if isinstance(known, FoundCatalogue) else None
-        self._kept = known if isinstance(known, _Kept) else None
         self.store = open_store(self.location)
-        if self._foreign is not None:
-            self.manifest: Manifest = self._foreign.catalogue
-        elif isinstance(known, Manifest):
-            self.manifest = known
-        else:
-            self.manifest = self._find(address) if self._kept is None else self._kept.manifest(self.store.url)
+        self._kept = manifest if isinstance(manifest, _Kept) else None
+        if manifest is None:
+            manifest = self._find_manifest(address.version)
+        self.manifest = manifest.manifest(self.store.url) if isinstance(manifest, _Kept) else manifest
         self.address = replace(address, version=self.manifest.version)
         self._main = self._with_cache()
-
-    @classmethod
-    def of_catalogue(cls, address: DatasetAddress, found: FoundCatalogue) -> OpenedDataset:
-        """Data of another library whose catalogue is at hand."""
-        opened = cls.__new__(cls)
-        opened._load(address, found)
-        return opened
-
-    @classmethod
-    def unpublished(cls, location: Location, manifest: Manifest) -> OpenedDataset:
-        """A data set whose shards are there, and whose manifest is not yet. For this process."""
-        opened = cls.__new__(cls)
-        opened._load(DatasetAddress(location), manifest)
-        return opened
 
     def at(self, version: int) -> OpenedDataset:
         """The same data set as it was at a version.
@@ -152,26 +146,6 @@ class OpenedDataset:
         if version == self.manifest.version:
             return self
         return replace(self.address, version=version).open()
-
-    def _find(self, address: DatasetAddress) -> Manifest:
-        """The manifest of a data set of ours, or the catalogue of another library's."""
-        if not address.foreign.names and address.foreign.source is None:
-            try:
-                return self._find_manifest(address.version)
-            except NotFoundError as error:
-                if not is_no_data_set(error):
-                    raise
-        found = find_or_make(address.location, address.foreign, address.cache, Making())
-        if address.version not in (None, 1):
-            raise UsageError("data of another library have no versions", url=self.store.url, hint="leave version out")
-        if text := address.foreign.remembered(found.catalogue):
-            logger.info("%s is read with %s, as it was indexed", in_one_line(found.catalogue.url), text)
-        for name, lost in found.catalogue.lost.items():
-            logger.warning("what is lost of %s is left out: %s", in_one_line(name), in_one_line(told_losses(lost)))
-        for text in found.catalogue.warnings:
-            logger.warning("values of %s: %s", in_one_line(found.catalogue.url), in_one_line(text))
-        self._foreign = found
-        return found.catalogue
 
     def _find_manifest(self, version: int | None) -> Manifest:
         if self.store.mapped:
@@ -320,8 +294,6 @@ class OpenedDataset:
             number: Which shard.
             shard: Where it is read.
         """
-        if self._foreign is not None:
-            return self._foreign.index_bytes(number, self._main)
         length = min(self.manifest.reader.tail_bytes(self.manifest.index_bytes), shard.size)
         return IndexBytes(shard.store, Request(shard.name, shard.size - length, length), shard.size) if length else None
 
@@ -385,25 +357,26 @@ class OpenedDataset:
         return self._scan(number, shard, verify)
 
     def _scan(self, number: int, shard: Shard, verify: bool, tail: Callable[[], memoryview] | None = None) -> OpenShard:
-        manifest = self.manifest
-        where, end = shard.store, None
-        if self._foreign is not None:
-            if shard.store is self._main:
-                self._foreign.check_unchanged(number, self.store)
-            place = self._foreign.index_bytes(number, self._main)
-            where, tail = place.store, tail or place.get
-        try:
-            if tail is not None:
-                end = tail(), shard.size
-            elif where.mapped:
-                end = where.get_tail(shard.name, manifest.reader.tail_bytes(manifest.index_bytes))
-            if end is not None:
-                end = settled(end[0], mapped=where.mapped)[0], end[1]
-        except NotFoundError as error:
-            raise error if self._foreign is None else self._foreign.removed() from error
+        manifest, end = self.manifest, self._end(number, shard, tail)
         index = manifest.reader.scan(shard.store, shard.name, index_bytes=manifest.index_bytes, verify=verify, tail=end)
         check_index(index, manifest, number)
         return OpenShard(index, manifest.reader, shard)
+
+    def _end(self, number: int, shard: Shard, tail: Callable[[], memoryview] | None) -> Tail | None:
+        """The bytes of a shard that opening it begins with; ``None``: it is read as a whole.
+
+        Args:
+            number: Which.
+            shard: Where it is read.
+            tail: Gives the bytes of `index_bytes`, where these were read ahead.
+        """
+        if tail is not None:
+            data, size = tail(), shard.size
+        elif shard.store.mapped:
+            data, size = shard.store.get_tail(shard.name, self.manifest.reader.tail_bytes(self.manifest.index_bytes))
+        else:
+            return None
+        return settled(data, mapped=shard.store.mapped)[0], size
 
     def check_unchanged(self, number: int, opened: OpenShard, *, verify: bool) -> None:
         """Refuse a shard whose file was written to in place since it was verified, unless it still is what it was.
@@ -419,15 +392,12 @@ class OpenedDataset:
         Raises:
             ChangedError: It is not what it was.
         """
-        shard, files = opened.shard, [(opened.shard.store, opened.shard.name)]
-        if self._foreign is not None:
-            place = self._foreign.index_bytes(number, self._main)
-            files.append((place.store, place.request.path))
+        shard, files = opened.shard, self._files(number, opened.shard)
         touched = [(store, path, states) for store, path in files if (states := store.touched(path)) is not None]
         if not touched:
             return
-        told = self._foreign is not None or (verify and opened.has_checksums([*opened.index.columns]))
-        if not told and any(before.modified != now.modified for _, _, (before, now) in touched):
+        written = any(before.modified != now.modified for _, _, (before, now) in touched)
+        if written and not self._tells_changes(opened, verify=verify):
             raise shard.rewritten()
         try:
             same = self._scan(number, shard, verify=True).index.checksum == opened.index.checksum
@@ -439,37 +409,65 @@ class OpenedDataset:
             store.accept(path, now)
 
     def _with_cache(self) -> Store:
-        store = self.store
-        if self._foreign is not None:
-            store = self._foreign.shown(store.of_versions(self._foreign.catalogue.version_of))
+        store = self._shown(self.store)
         if self._cache is None or store.mapped:
             return store
-        lineage, since = self.manifest.lineage, self._foreign.values_since if self._foreign else None
+        lineage, since = self.manifest.lineage, self._values_since
         cached = CachedStore(store, self._cache, fingerprint=lineage, identify=self._identify, since=since)
         cached.hold()  # or another run might clear it between two epochs
         return cached
 
-    def _identify(self, name: str) -> Identity | None:
-        if self._foreign is not None:
-            return self._foreign.identify(name)
-        number, table = self.manifest.number_of(name), self.manifest.table
-        return None if number is None else Identity(int(table.sizes[number]), int(table.checksums[number]))
-
     @cached_property
-    def _replicas(self) -> list[Replica | ForeignReplica]:
-        found, foreign = list[Replica | ForeignReplica](), self._foreign
+    def _replicas(self) -> list[Replica]:
+        found = list[Replica]()
         for location in self.address.replicas:
             try:
-                found.append(ForeignReplica(location, foreign) if foreign else Replica(location, self.manifest))
+                found.append(self._replica(location))
             except ShardStreamError as error:
                 logger.warning("the replica %s is not used: %s", in_one_line(location), error.what)
         return found
 
-    def __getstate__(self) -> tuple[DatasetAddress, _Kept | FoundCatalogue | None]:
-        return self.address, self._foreign or self._kept
+    def __reduce__(self) -> tuple[Callable[..., OpenedDataset], tuple[Any, ...]]:
+        return (self.address.open, ()) if self._kept is None else (OpenedDataset, (self.address, self._kept))
 
-    def __setstate__(self, state: tuple[DatasetAddress, _Kept | FoundCatalogue | None]) -> None:
-        self._load(*state)
+    # ------------------------------------------------------------------- what differs in a dataset of another format
+
+    def prepare(self, workers: int) -> None:
+        """Make room in this process, one of so many workers, for what reading ahead needs at hand."""
+
+    def differences(self) -> Differences:
+        """Compare the checksums that the format keeps of its objects; of ours, the indexes have all of them.
+
+        Raises:
+            StorageError: The store cannot be read.
+        """
+        return Differences()
+
+    def _shown(self, store: Store) -> Store:
+        """A store of the dataset as its shards are read."""
+        return store
+
+    def _identify(self, name: str) -> Identity | None:
+        """What an object has to be for what a cache holds of it to be right."""
+        number, table = self.manifest.number_of(name), self.manifest.table
+        return None if number is None else Identity(int(table.sizes[number]), int(table.checksums[number]))
+
+    @property
+    def _values_since(self) -> int | None:
+        """Where values are objects of their own, when they were found, in ns since 1970."""
+        return None
+
+    def _replica(self, location: Location) -> Replica:
+        """Another place that has shards of the dataset; ShardStreamError where it has none."""
+        return DatasetReplica(location, self.manifest)
+
+    def _files(self, number: int, shard: Shard) -> list[tuple[Store, str]]:
+        """The objects that opening a shard reads, each in its store."""
+        return [(shard.store, shard.name)]
+
+    def _tells_changes(self, opened: OpenShard, *, verify: bool) -> bool:
+        """Whether checksums tell that the values of a shard are others than when it was opened."""
+        return verify and opened.has_checksums([*opened.index.columns])
 
 
 class _Found(NamedTuple):

@@ -1,26 +1,36 @@
-"""From what people write for a data set, or several, to opened ones."""
+"""From what people write for a dataset, or several, to opened ones. Names alone tell which of them are files."""
 
 from __future__ import annotations
 
+import itertools
 import os
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from typing import Any, TypeAlias, TypedDict, Unpack
 
-from shardstream.dataset.opened import OpenedDataset
+from shardstream.dataset.formats import Rooted, Selection, formats
+from shardstream.dataset.opened import DatasetAddress, OpenedDataset
 from shardstream.errors import DataError, NotFoundError, UsageError
-from shardstream.formats.catalog.places import grouped, rooted
-from shardstream.formats.catalog.spec import ForeignSpec
 from shardstream.names.braces import without_braces
-from shardstream.names.globs import local_matches
+from shardstream.names.globs import WILDCARDS, local_matches
 from shardstream.shards.heads import FINGERPRINT, MANIFEST_NAME
 from shardstream.shards.manifest import Manifest
 from shardstream.sizes import plural
 from shardstream.storage import Location, PathOrUrl, Transport, locate
+from shardstream.storage.base.address import absolute
 from shardstream.storage.cache import Cache
 
 Versions: TypeAlias = "int | Sequence[int | None] | None"
 Fingerprints: TypeAlias = "str | Sequence[str | None] | None"
+
+# A name that is surely one of a file: a store over a network is not asked what each of ten thousand names is.
+_FILE = re.compile(
+    r".*(\.(tar|mds|rec|mdb|lmdb|zip|npy|npz|bin|idx|beton|parquet|arrow|feather|h5|hdf5|gz|zst|bz2|xz"
+    r"|tsv|csv|txt|lst|json|jsonl|ndjson|yaml|yml)"
+    r"|\.tfrecords?|\.tfrecords?-[0-9-]+(-of-[0-9]+)?|-[0-9]{5}-of-[0-9]{5})",
+    re.IGNORECASE,
+)
 
 
 class _Place(TypedDict, total=False):
@@ -60,19 +70,13 @@ def open_datasets(
         StorageError: It cannot be read.
     """
     options: dict[str, Any] = {"storage_options": storage_options, "transport": transport}
-    places = [rooted(path, names, format_options) for path, names in find_places(url)]
+    places = [_rooted(path, names, format_options) for path, names in find_places(url)]
     locations = [locate(one.place, **options) for one in places]
     others = [locate(path, **options) for path in find_replicas(replicas)]
     refuse_unused(storage_options, [*locations, *others])
     spec = None if cache is None else Cache.of(cache)
     return [
-        OpenedDataset(
-            location,
-            replicas=others,
-            cache=spec,
-            version=one,
-            foreign=ForeignSpec.of(names, source_format, reading),
-        )
+        DatasetAddress(location, one, tuple(others), spec, Selection.of(names, source_format, reading)).open()
         for location, (_, names, reading), one in zip(
             locations, places, versions_of(version, len(locations)), strict=True
         )
@@ -107,6 +111,11 @@ def open_dataset(url: PathOrUrl, *, fingerprint: str | None = None, **opening: U
     return dataset
 
 
+def _rooted(place: PathOrUrl, names: tuple[str, ...], options: Mapping[str, str] | None) -> Rooted:
+    """The same, below the directory that the ``root`` of the options takes, which only other formats have."""
+    return formats().rooted(place, names, options) if options and "root" in options else Rooted(place, names, options)
+
+
 def place_of(url: PathOrUrl) -> tuple[PathOrUrl, tuple[str, ...]]:
     """Where the one data set of this URL lies: itself, or the folder of files of another library, with their names."""
     if isinstance(url, str | os.PathLike) and ("://" in os.fspath(url) or not os.path.isdir(url)):
@@ -123,7 +132,7 @@ def find_places(url: PathOrUrl | Sequence[PathOrUrl]) -> list[tuple[PathOrUrl, t
     Returns:
         Roots, each with the names of files below it; with none where all of it is meant.
     """
-    return grouped(find_paths(url))
+    return group_files(find_paths(url))
 
 
 def refuse_unused(
@@ -262,3 +271,80 @@ def _matching(pattern: str) -> list[str]:
             hint=f"a data set is a folder with a {MANIFEST_NAME}, as pack makes it, or files of another library",
         )
     return found
+
+
+def _is_file(path: str) -> bool:
+    """Whether a path or URL names files, and not a folder: what is there says so, else its name."""
+    if "://" not in path and os.path.exists(path):
+        return os.path.isfile(path)
+    path, _ = split_query(path)
+    return bool(WILDCARDS & set(path.rpartition("/")[2])) or _FILE.fullmatch(path) is not None
+
+
+def group_files(paths: Sequence[PathOrUrl]) -> list[tuple[PathOrUrl, tuple[str, ...]]]:
+    """Roots with the names of files below them; a place that is not surely a file is a root by itself.
+
+    A URL's query stays with the root: it may be a key, and names are written down.
+
+    >>> group_files(["s3://bucket/a/x-0.tar", "s3://bucket/b/x-1.tar", "s3://bucket/ours"])
+    [('s3://bucket', ('a/x-0.tar', 'b/x-1.tar')), ('s3://bucket/ours', ())]
+    """
+    texts = [os.fspath(path) if isinstance(path, str | os.PathLike) else None for path in paths]
+    are_files = [text is not None and _is_file(text) for text in texts]
+    files = [split_query(text) for text, one in zip(texts, are_files, strict=True) if text is not None and one]
+    if not files:
+        return [(path, ()) for path in paths]
+    names = [name if "://" in name else absolute(name) for name, _ in files]
+    root, query = _root(names), files[0][1]
+    if any(other != query for _, other in files):
+        raise UsageError(
+            "files whose URLs have different signatures cannot be one data set",
+            url=locate(names[0]).url,
+            hint="sign their folder, or give credentials by storage_options",
+        )
+    out: list[tuple[PathOrUrl, tuple[str, ...]]] = []
+    below = tuple(name[len(root) :].lstrip("/") for name in names)
+    for path, one in zip(paths, are_files, strict=True):
+        if not one:
+            out.append((path, ()))
+        elif below:
+            out.append(((root or "/") + query, below))
+            below = ()
+    return out
+
+
+def split_query(path: str) -> tuple[str, str]:
+    """A URL without its query, and the query; a path as it is."""
+    base, mark, query = path.partition("?") if "://" in path else (path, "", "")
+    return base, mark + query
+
+
+def _root(files: Sequence[str]) -> str:
+    """The folder that all are below."""
+    parts = [folder_of_data(path).split("/") for path in files]
+    common = common_parts(min(parts), max(parts))
+    # With "://" the host is the third part; without, a first part that is empty.
+    if ("://" in files[0] and len(common) < 3) or not common:
+        raise UsageError(
+            "files of several stores cannot be one data set",
+            url=locate(files[0]).url,
+            hint="open them one by one, and give the list",
+        )
+    return "/".join(common)
+
+
+def common_parts(first: Sequence[str], last: Sequence[str]) -> list[str]:
+    """The parts that both begin with."""
+    pairs = zip(first, last, strict=False)
+    return [one for one, _ in itertools.takewhile(lambda pair: pair[0] == pair[1], pairs)]
+
+
+def folder_of_data(path: str) -> str:
+    """The folder that a file of a data set lies in, or the one above: COCO's annotations have a folder of their own.
+
+    >>> folder_of_data("coco/annotations/instances_val2017.json"), folder_of_data("tars/0.tar")
+    ('coco', 'tars')
+    """
+    folder, _, name = path.rpartition("/")
+    above, slash, last = folder.rpartition("/")
+    return above if slash and last == "annotations" and name.endswith(".json") else folder

@@ -1,23 +1,23 @@
-"""``Shard``: where the bytes of a shard are read; ``OpenShard``: the same with its index at hand."""
+"""``Shard``: where the bytes of a shard are read; ``Replica``: another place; ``OpenShard``: with its index at hand."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
 from shardstream.dataset.costs import ShardBatches
 from shardstream.dataset.drawn_rows import DrawnRows
-from shardstream.errors import ChangedError, DataError, DecodeError, FormatError, StorageError
+from shardstream.errors import ChangedError, DataError, DecodeError, FormatError, NotFoundError, StorageError
 from shardstream.shards.fields import agree
 from shardstream.shards.framing import MAX_VALUE, FieldValues, Framing, oversized, too_large, undivided
 from shardstream.shards.index import ShardIndex
 from shardstream.shards.manifest import Manifest
-from shardstream.storage import Buffers, MappedBuffers, Read, Request, Store
+from shardstream.storage import Buffers, Location, MappedBuffers, Read, Request, Store, open_store
 from shardstream.storage.base.ranges import plan_reads
 from shardstream.storage.local.whole_files import read_files
 from shardstream.storage.transfer.readahead import fetched
@@ -72,6 +72,49 @@ class IndexBytes(NamedTuple):
         """Have what a cache holds of them looked at, and dropped where it is damaged."""
         path, offset, length = self.request
         self.store.repair(path, offset, length or 0)
+
+
+class Replica(Protocol):
+    """Another place that has shards of a dataset.
+
+    Attributes:
+        store: What its shards are read through.
+    """
+
+    store: Store
+
+    def find(self, name: str, size: int, checksum: int) -> str | None:
+        """The name here of the shard that is called ``name`` there; ``None`` if it is not here."""
+
+
+class DatasetReplica:
+    """Another place that has shards of a dataset, known by what is in them.
+
+    Args:
+        location: Where it is.
+        manifest: Of the dataset.
+
+    Raises:
+        ShardStreamError: There is no dataset.
+    """
+
+    def __init__(self, location: Location, manifest: Manifest) -> None:
+        self.store = open_store(location)
+        self._own = Manifest.read(self.store)
+        self._same = self._own.fingerprint == manifest.fingerprint
+        self._order = None if self._same else np.argsort(self._own.table.checksums, kind="stable")
+
+    def find(self, name: str, size: int, checksum: int) -> str | None:
+        if self._order is not None:
+            checksums = self._own.table.checksums
+            at = int(np.searchsorted(checksums, np.uint64(checksum), sorter=self._order))
+            if at == len(checksums) or int(checksums[self._order[at]]) != checksum:
+                return None
+            name = self._own.shard_name(int(self._order[at]))
+        try:
+            return name if self.store.size(name) == size else None
+        except NotFoundError:
+            return None
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,7 +16,6 @@ from shardstream.dataset.dataset_rows import DatasetRows
 from shardstream.dataset.opened import OpenedDataset
 from shardstream.dataset.opening import Opening, open_dataset
 from shardstream.errors import DataError, NotFoundError, StorageError
-from shardstream.formats.catalog.catalog import Catalogue
 from shardstream.shards.fields import FieldType
 from shardstream.shards.index import Column, ShardIndex
 from shardstream.shards.layout import FORMAT_VERSION
@@ -145,6 +144,7 @@ def info(url: PathOrUrl, **opening: Unpack[Opening]) -> Info:
     """
     dataset = open_dataset(url, **opening)
     manifest = dataset.manifest
+    external = manifest.external
     indexes = _read_indexes(dataset) if manifest.shards else []
     checksums = [column.checksums is not None for index in indexes for column in index.columns.values()]
     return Info(
@@ -168,9 +168,9 @@ def info(url: PathOrUrl, **opening: Unpack[Opening]) -> Info:
         fingerprint=manifest.fingerprint,
         rejects=_count_rejects(dataset.store),
         checksums=any(checksums) if indexes else None,
-        objects=len(manifest.objects.sizes) if isinstance(manifest, Catalogue) else None,
-        loose=isinstance(manifest, Catalogue) and manifest.reading.format.loose,
-        notes=manifest.told if isinstance(manifest, Catalogue) else (),
+        objects=None if external is None else external.objects,
+        loose=external is not None and external.loose,
+        notes=() if external is None else external.notes,
         bins=manifest.told_bins,
     )
 

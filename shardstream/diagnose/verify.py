@@ -27,8 +27,6 @@ from shardstream.errors import (
     StorageError,
 )
 from shardstream.faults import FaultKind, fault_kind
-from shardstream.formats.catalog.catalog import Catalogue
-from shardstream.formats.own_checksums import own_checksums
 from shardstream.pack.encode.images import ImageDecoding
 from shardstream.pack.execution.isolated import end, finish, together
 from shardstream.progress import OnProgress, ProgressEvent, ignore
@@ -178,8 +176,8 @@ def verify(
     started, largest = time.monotonic(), parse_size(max_value, name="max_value")
     dataset = open_dataset(url, **opening)
     store = dataset.store
-    foreign = isinstance(dataset.manifest, Catalogue)
-    if foreign:
+    external = dataset.manifest.external
+    if external is not None:
         manifest = dataset.manifest
         shards = read_pieces(replace(dataset.address, cache=None, replicas=()).open())
     else:
@@ -201,11 +199,9 @@ def verify(
             tell(ProgressEvent("verify", size, manifest.bytes, "bytes", detail))
     finally:
         end()
-    own = None
-    if isinstance(manifest, Catalogue):
-        own = own_checksums(dataset, manifest)
-        problems.extend(_of_object(path, error) for path, error in own.differences())
-    else:
+    own = dataset.differences()
+    problems.extend(_of_object(path, error) for path, error in own.found)
+    if external is None:
         problems.extend([*_old_versions(store, manifest), *_key_tables(store, manifest)])
     return VerifyReport(
         manifest.url,
@@ -216,9 +212,9 @@ def verify(
         values,
         time.monotonic() - started,
         pictures,
-        own is None or own.complete or (isinstance(manifest, Catalogue) and manifest.reading.checked),
-        () if own is None else own.kinds,
-        isinstance(manifest, Catalogue) and manifest.reading.format.loose,
+        own.complete,
+        own.kinds,
+        external is not None and external.loose,
     )
 
 

@@ -13,7 +13,6 @@
 ``sources/``      sources to pack, from data of other libraries
 ``migrate/``      what it takes to move a project of another library
 ``commands/``     commands: ``index``, ``migrate``
-``own_checksums`` checksums that the formats keep themselves, compared
 ``arrow/``        Arrow files, and what ``datasets`` saves
 ``beton``         FFCV
 ``chunks/``       MosaicML MDS and LitData
@@ -34,3 +33,21 @@
 No code of the other libraries is needed, except for ``isolated/``, and nothing that a file names is ever called.
 ``docs/foreign.md`` says per format what is read.
 """
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import Any
+
+from shardstream.attributes import no_attribute
+
+__all__ = ["find_dataset", "rooted"]
+
+# What ``dataset/formats.py`` calls, imported at first use, so that no module of the package imports all others.
+_LAZY = {"find_dataset": "catalog.dataset", "rooted": "catalog.places"}
+
+
+def __getattr__(name: str) -> Any:
+    if name in _LAZY:
+        return getattr(import_module(f"{__name__}.{_LAZY[name]}"), name)
+    raise no_attribute(__name__, name, __all__)

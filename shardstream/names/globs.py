@@ -8,6 +8,7 @@ import re
 
 from shardstream.names.strays import STRAY, STRAY_IN_TABLES, Strays
 
+WILDCARDS = frozenset("*?[")
 _MAGIC = re.compile(r"[*?[]")
 _TABLES = re.compile(r"\.(parquet|pq|parq|jsonl|ndjson)(\.\w+)?$", re.IGNORECASE)
 

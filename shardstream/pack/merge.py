@@ -14,7 +14,6 @@ import xxhash
 from shardstream.dataset.keys.listings import keys_in, scan_once
 from shardstream.dataset.numbering import Numbering
 from shardstream.errors import DuplicateKeyError, UsageError
-from shardstream.formats.catalog.catalog import Catalogue
 from shardstream.pack.options import check_meta
 from shardstream.pack.output.copies import ShardCopier
 from shardstream.pack.output.destination import Destination, check_shards, open_destination
@@ -98,9 +97,9 @@ def merge(
     check_meta(meta or {})
     datasets, place = storage.open(urls, dest, version=version, cache=cache, replicas=replicas)
     for dataset in datasets:
-        if isinstance(dataset.manifest, Catalogue):
+        if (external := dataset.manifest.external) is not None:
             raise UsageError(
-                f"merging copies shards of ours, and this is {dataset.manifest.title}",
+                f"merging copies shards of ours, and this is {external.title}",
                 url=dataset.url,
                 hint="pack it first: shardstream repack",
             )

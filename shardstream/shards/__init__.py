@@ -16,6 +16,7 @@
 ``writing``      what writers of both framings share: one shard, and its index while it grows
 ``heads``        ``dataset.json`` without the table, its checksum, and the heads of old versions
 ``manifest``     ``dataset.json``: what a data set is
+``external``     what a manifest says of a dataset in another library's format
 ``bins``         what a manifest says of samples that are rows of tokens, and how their fields are called
 ``growing``      manifests of several data sets as one
 ``table``        the table of its shards, and their names

@@ -17,6 +17,7 @@ import xxhash
 
 from shardstream.errors import FieldError, FormatError, NotFoundError, UsageError, did_you_mean
 from shardstream.shards.bins import Bins
+from shardstream.shards.external import ExternalInfo
 from shardstream.shards.field_names import check_field_name
 from shardstream.shards.fields import FieldType, meant_type
 from shardstream.shards.framing import Framing
@@ -125,6 +126,11 @@ class Manifest:
     def format(self) -> str:
         """How samples lie in its shards, for people."""
         return self.framing
+
+    @property
+    def external(self) -> ExternalInfo | None:
+        """What there is to say of a dataset in another library's format; ``None`` for ours."""
+        return None
 
     @property
     def told_bins(self) -> str | None:

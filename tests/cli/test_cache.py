@@ -9,7 +9,7 @@ from typer.testing import CliRunner, Result
 
 from shardstream.cli.app import app
 from shardstream.cli.report import size
-from shardstream.dataset.opened import OpenedDataset
+from shardstream.dataset.opened import DatasetAddress
 from shardstream.diagnose import cache as caches
 from shardstream.pack.writer import ShardWriter
 from shardstream.shards.manifest import Manifest
@@ -96,7 +96,7 @@ def test_a_cache_too_small_for_all_of_it(url, local, tmp_path) -> None:
 def test_what_is_in_use_stays(url, tmp_path) -> None:
     cache = tmp_path / "cache"
     run("warm", url, cache)
-    home = OpenedDataset(locate(url), cache=Cache(cache))
+    home = DatasetAddress(locate(url), cache=Cache(cache)).open()
     shard = home.shard(0)
     shard.store.hold()
     result = run("clear", cache)

@@ -3,8 +3,8 @@
 ================  =============================================================================
 ``catalog``       a dataset of ours without the bytes: objects of other libraries, and the indexes of their samples
 ``object_table``  its objects, their shards, and the blocks of compressed ones
-``spec``          which objects a user means, and how they are to be read
-``places``        files of other libraries among the places that a user names
+``selected``      the objects that a user means, and what is remembered of how they are read
+``places``        lists of files whose names are those of another directory than the list's own
 ``plan``          what a listing has, and how it is to be scanned
 ``scan``          one object to the indexes of its samples
 ``scanning``      all objects, some of them side by side; how long that takes
@@ -12,6 +12,8 @@
 ``write``         what was scanned becomes a catalogue
 ``kept``          where a catalogue lies: beside the data, or in a folder of this machine
 ``make``          finding a catalogue, or making it; what is known already is not scanned again
+``dataset``       ``ExternalDataset``: read through its catalog like a dataset of ours
+``own_checksums`` checksums that the formats keep themselves, compared
 ``indexing``      ``index``: the same as a verb
 ================  =============================================================================
 """

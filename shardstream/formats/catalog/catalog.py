@@ -35,6 +35,7 @@ from shardstream.formats.framing import FRAMING
 from shardstream.formats.loose import LOOSE
 from shardstream.formats.registry import format_named
 from shardstream.formats.scans.rows import Loss, Remark, sentences, told_losses
+from shardstream.shards.external import ExternalInfo
 from shardstream.shards.field_names import check_field_name
 from shardstream.shards.fields import FieldType, meant_type
 from shardstream.shards.framing import Framing
@@ -162,6 +163,11 @@ class Catalogue(Manifest):
     @property
     def format(self) -> str:
         return self.reading.source
+
+    @cached_property
+    def external(self) -> ExternalInfo:
+        reading = self.reading
+        return ExternalInfo(self.title, len(self.objects.sizes), reading.format.loose, reading.checked, self.told)
 
     @property
     def told(self) -> tuple[str, ...]:

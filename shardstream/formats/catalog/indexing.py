@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from shardstream.dataset.formats import Selection
 from shardstream.dataset.opening import find_places
 from shardstream.errors import DataError, FormatError, NotFoundError, UsageError, VersionError
 from shardstream.formats.catalog.catalog import CATALOGUE_NAME, Reading
@@ -17,7 +18,6 @@ from shardstream.formats.catalog.make import find_or_make
 from shardstream.formats.catalog.object_table import RESTORE
 from shardstream.formats.catalog.places import rooted
 from shardstream.formats.catalog.plan import Damaged, Making
-from shardstream.formats.catalog.spec import ForeignSpec
 from shardstream.progress import OnProgress, ignore
 from shardstream.storage import PathOrUrl, Store, Transport, locate, open_store
 from shardstream.storage.cache import Cache
@@ -130,10 +130,10 @@ def index(
     place, names, options = rooted(place, names, format_options)
     location = locate(place, storage_options=storage_options, transport=transport)
     store = open_store(location)
-    spec = ForeignSpec.of(names, source_format, options, fields)
+    selection = Selection.of(names, source_format, options, fields)
     there = None if beside or names else read_catalogue(store, store.url)
     if there is not None:
-        _refuse_shadowed(there.catalogue.reading, spec, checksums, store.url)
+        _refuse_shadowed(there.catalogue.reading, selection, checksums, store.url)
     making = Making(
         remembers=there is None,
         checked=checksums or None,
@@ -145,12 +145,12 @@ def index(
     spec_cache = None if cache is None else Cache.of(cache)
     if beside:
         _remove_damaged(store)
-    found = find_or_make(location, spec, spec_cache, making)
+    found = find_or_make(location, selection, spec_cache, making)
     if not making.scanned and found.store.mapped and not found.sound:
         if found.store.url == store.url and not beside:
             raise FormatError("the catalogue beside the data is damaged", url=store.url, hint=RESTORE)
         found.forget()
-        found = find_or_make(location, spec, spec_cache, making)
+        found = find_or_make(location, selection, spec_cache, making)
     if beside and found.store.url != store.url:
         found = found.copy_to(store)
     return _report(found, making.scanned, time.monotonic() - started)
@@ -166,12 +166,12 @@ def _remove_damaged(store: Store) -> None:
         store.delete(CATALOGUE_NAME)
 
 
-def _refuse_shadowed(there: Reading, spec: ForeignSpec, checksums: bool, url: str) -> None:
+def _refuse_shadowed(there: Reading, selection: Selection, checksums: bool, url: str) -> None:
     """Refuse to make another catalogue than the one beside the data, which would be found first."""
     pairs = (
-        (spec.source, there.source, "another format"),
-        (spec.options and dict(spec.options), there.options, "other options"),
-        (spec.chosen and dict(spec.chosen), there.chosen, "other fields"),
+        (selection.source, there.source, "another format"),
+        (selection.options and dict(selection.options), there.options, "other options"),
+        (selection.chosen and dict(selection.chosen), there.chosen, "other fields"),
         (checksums or None, there.checked, "no checksums"),
     )
     other = next((what for asked, is_there, what in pairs if asked is not None and asked != is_there), None)

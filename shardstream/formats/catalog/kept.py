@@ -172,7 +172,7 @@ class KeptCatalogue:
 
     Args:
         url: Where the objects lie.
-        digest: Names the folder, see `ForeignSpec.digest`.
+        digest: Names the folder, see `digest` in ``selected``.
         root: The folder that it is in, one of `roots`.
 
     Raises:

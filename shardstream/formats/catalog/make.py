@@ -9,6 +9,7 @@ from dataclasses import replace
 
 import numpy as np
 
+from shardstream.dataset.formats import Selection
 from shardstream.errors import ShardStreamError, StorageError
 from shardstream.formats.catalog.catalog import Reading
 from shardstream.formats.catalog.journal import Journal, ObjectState
@@ -16,7 +17,7 @@ from shardstream.formats.catalog.kept import FoundCatalogue, KeptCatalogue, read
 from shardstream.formats.catalog.plan import Making, Plan, plan_of
 from shardstream.formats.catalog.scan import Piece, kind_of
 from shardstream.formats.catalog.scanning import scan_all
-from shardstream.formats.catalog.spec import ForeignSpec
+from shardstream.formats.catalog.selected import digest, list_selected, tell_remembered
 from shardstream.formats.catalog.write import AbsentFieldError, write_catalogue
 from shardstream.formats.contract import ObjectListing
 from shardstream.formats.framing import is_form
@@ -31,12 +32,12 @@ from shardstream.text import in_one_line, printable
 _logger = logging.getLogger(__name__)
 
 
-def find_or_make(location: Location, spec: ForeignSpec, cache: Cache | None, making: Making) -> FoundCatalogue:
+def find_or_make(location: Location, selection: Selection, cache: Cache | None, making: Making) -> FoundCatalogue:
     """The catalogue of a foreign data set: beside the data, kept on this machine, or made now.
 
     Args:
         location: Where the data lie.
-        spec: Which objects are meant.
+        selection: Which objects are meant.
         cache: In whose folder it is kept; default: the user's own.
         making: How it is made, if it is.
 
@@ -49,16 +50,16 @@ def find_or_make(location: Location, spec: ForeignSpec, cache: Cache | None, mak
         StorageError: They cannot be read, or the catalogue cannot be kept.
     """
     store = open_store(location)
-    listing = spec.listing(store)
-    beside = None if spec.names else read_catalogue(store, store.url)
+    listing = list_selected(selection, store)
+    beside = None if selection.names else read_catalogue(store, store.url)
     if beside is not None:
-        plan = plan_of(listing, spec, making, beside.catalogue)
+        plan = plan_of(listing, selection, making, beside.catalogue)
         if plan.matches(beside.catalogue):
             return beside
     reasons = []
     for root in roots(cache):
         try:
-            return _find_or_make_in(root(), listing, spec, making, beside)
+            return _find_or_make_in(root(), listing, selection, making, beside)
         except ShardStreamError:  # some of which are OSErrors
             raise
         except OSError as error:
@@ -72,26 +73,26 @@ def find_or_make(location: Location, spec: ForeignSpec, cache: Cache | None, mak
 
 
 def _find_or_make_in(
-    root: Folder, listing: ObjectListing, spec: ForeignSpec, making: Making, beside: FoundCatalogue | None
+    root: Folder, listing: ObjectListing, selection: Selection, making: Making, beside: FoundCatalogue | None
 ) -> FoundCatalogue:
     """The catalogue of a folder, made if it is not there; OSError where nothing can be made in it."""
     url = listing.store.url
-    shelf = KeptCatalogue(url, spec.digest(url), root)
+    shelf = KeptCatalogue(url, digest(selection, url), root)
     found = shelf.find()
     memory = beside or found
-    plan = plan_of(listing, spec, making, None if memory is None else memory.catalogue)
-    if not making.remembers and spec.asks and _differs(plan.reading, found):
+    plan = plan_of(listing, selection, making, None if memory is None else memory.catalogue)
+    if not making.remembers and selection.asks and _differs(plan.reading, found):
         # What one opening asks for is nothing that others get, who ask for nothing.
         plan = replace(plan, reading=replace(plan.reading, checked=False), named=False)
-        shelf = KeptCatalogue(url, spec.digest(url, plan.reading), root)
+        shelf = KeptCatalogue(url, digest(selection, url, plan.reading), root)
         found = shelf.find()
     _warn_forgotten(plan.forgotten, url)
     try:
         return _find_or_make_on(shelf, found, plan, making, beside)
     except AbsentFieldError:
-        if memory is None or making.remembers or not spec.remembered(memory.catalogue):
+        if memory is None or making.remembers or not tell_remembered(selection, memory.catalogue):
             raise
-        plan = plan_of(listing, replace(spec, chosen=()), making, memory.catalogue)
+        plan = plan_of(listing, replace(selection, chosen=()), making, memory.catalogue)
         _warn_forgotten(f"fields={dict(memory.catalogue.reading.chosen)}", url)
         return _find_or_make_on(shelf, found, plan, making, beside)
 

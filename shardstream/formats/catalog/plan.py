@@ -12,11 +12,12 @@ from typing import Literal, TypeAlias
 
 import xxhash
 
+from shardstream.dataset.formats import Selection
 from shardstream.errors import DataError, FormatError, NotFoundError, UsageError
 from shardstream.formats.catalog.catalog import Catalogue, Reading
 from shardstream.formats.catalog.journal import ObjectState
 from shardstream.formats.catalog.scan import about_digest
-from shardstream.formats.catalog.spec import ForeignSpec
+from shardstream.formats.catalog.selected import tell_remembered
 from shardstream.formats.contract import ObjectListing, Recognised, Remembered
 from shardstream.formats.packages.known import refuse_to_stream
 from shardstream.formats.registry import recognise
@@ -76,7 +77,7 @@ class Plan:
         reading: How they are read.
         named: As `Catalogue.named`.
         listing: As `Catalogue.listing`.
-        forgotten: What was remembered and does not fit what is there, as `ForeignSpec.remembered` says it.
+        forgotten: What was remembered and does not fit what is there, as `tell_remembered` says it.
         command: What indexes the same by hand, for messages.
     """
 
@@ -113,35 +114,35 @@ class Plan:
         )
 
 
-def plan_of(listing: ObjectListing, spec: ForeignSpec, making: Making, kept: Catalogue | None) -> Plan:
-    """How a listing is to be scanned: as ``spec`` says, else as the catalog that is kept, as far as that fits.
+def plan_of(listing: ObjectListing, selection: Selection, making: Making, kept: Catalogue | None) -> Plan:
+    """How a listing is to be scanned: as ``selection`` says, else as the catalog that is kept, as far as that fits.
 
     Raises:
         NotFoundError: No format takes the listing for its own.
         FormatError, UsageError, StorageError: As `recognise`; or there are several splits.
     """
     if kept is None or (kept.reading.format.fallback and not making.loose):
-        return _plan(listing, spec, making, None)
+        return _plan(listing, selection, making, None)
     if making.remembers:
-        plan = _plan(listing, spec, making, None)
+        plan = _plan(listing, selection, making, None)
         checked = plan.reading.checked or (making.checked is None and kept.reading.checked)
         same = plan.reading.source == kept.reading.source
         return replace(plan, reading=replace(plan.reading, checked=checked)) if same else plan
     try:
-        return _plan(listing, spec, making, kept)
+        return _plan(listing, selection, making, kept)
     except (DataError, UsageError):
-        if not (forgotten := spec.remembered(kept)):
+        if not (forgotten := tell_remembered(selection, kept)):
             raise
         with suppress(DataError, UsageError, NotFoundError):
-            return replace(_plan(listing, spec, making, None), forgotten=forgotten)
+            return replace(_plan(listing, selection, making, None), forgotten=forgotten)
         raise
 
 
-def _plan(listing: ObjectListing, spec: ForeignSpec, making: Making, kept: Catalogue | None) -> Plan:
-    source, options = spec.source, dict(spec.options or ())
-    listing.chosen = dict(spec.chosen or ())
+def _plan(listing: ObjectListing, selection: Selection, making: Making, kept: Catalogue | None) -> Plan:
+    source, options = selection.source, dict(selection.options or ())
+    listing.chosen = dict(selection.chosen or ())
     digest = xxhash.xxh3_64_hexdigest("\0".join(one.path for one in listing.everything).encode(errors="replace"))
-    remembered = None if kept is None else _remembered(kept, spec, digest)
+    remembered = None if kept is None else _remembered(kept, selection, digest)
     # Zarr tells of itself by hidden files.
     names = (one.path for one in listing.everything if find_stray(one.path.rpartition("/")[0]) is None)
     refuse_to_stream(listing.url, names, kept.reading.source if kept is not None and kept.named else source)
@@ -154,43 +155,45 @@ def _plan(listing: ObjectListing, spec: ForeignSpec, making: Making, kept: Catal
             url=listing.url,
             hint="fetch or write them again",
         )
-    if answer is None and spec.names:
+    if answer is None and selection.names:
         raise no_format(listing.url, ours=listing.store.url if listing.store.exists(MANIFEST_NAME) else None)
     if answer is None:
         raise no_data_set(listing.url, NotFoundError(""), notes=listing.as_tables.strays.notes)
     format, recognised = answer
-    if not spec.names and making.split_names:
+    if not selection.names and making.split_names:
         _refuse_splits(listing.url, [one.path for one in recognised.objects])
     _refuse_names([one.path for one in recognised.objects], listing.store)
     metas = {meta.path: meta for meta in listing.everything}
     reading = Reading(format.name, options, listing.chosen, checked=bool(making.checked))
     objects = [metas[one.path] for one in recognised.objects]
-    plan = Plan(listing.store, recognised, objects, reading, source is not None, digest, "", _command(listing, spec))
+    plan = Plan(
+        listing.store, recognised, objects, reading, source is not None, digest, "", _command(listing, selection)
+    )
     if kept is None or remembered is None:
         return plan
     if remembered.source != format.name:
-        return replace(plan, named=False, forgotten=spec.remembered(kept))
+        return replace(plan, named=False, forgotten=tell_remembered(selection, kept))
     checked = kept.reading.checked if making.checked is None else making.checked
     reading = Reading(format.name, remembered.options, remembered.chosen, checked=checked)
     return replace(plan, named=kept.named, reading=reading)
 
 
-def _remembered(kept: Catalogue, spec: ForeignSpec, listing: str) -> Remembered:
-    """How a catalog says that objects are read, where ``spec`` says nothing else."""
+def _remembered(kept: Catalogue, selection: Selection, listing: str) -> Remembered:
+    """How a catalog says that objects are read, where ``selection`` says nothing else."""
     return Remembered(
         kept.reading.source,
-        kept.reading.options if spec.options is None else dict(spec.options),
-        kept.reading.chosen if spec.chosen is None else dict(spec.chosen),
+        kept.reading.options if selection.options is None else dict(selection.options),
+        kept.reading.chosen if selection.chosen is None else dict(selection.chosen),
         kept.named,
         # Where the same files are there, asking all formats again takes seconds in a million of them.
         first=kept.named or kept.listing == listing,
     )
 
 
-def _command(listing: ObjectListing, spec: ForeignSpec) -> str:
-    url = f"'{listing.url}'" if len(spec.names) < 2 else "URL (the same files, by braces or a glob)"
-    given = [f"--source-format {spec.source}"] if spec.source else []
-    given += [f"--format-option '{name}={value}'" for name, value in spec.options or ()]
+def _command(listing: ObjectListing, selection: Selection) -> str:
+    url = f"'{listing.url}'" if len(selection.names) < 2 else "URL (the same files, by braces or a glob)"
+    given = [f"--source-format {selection.source}"] if selection.source else []
+    given += [f"--format-option '{name}={value}'" for name, value in selection.options or ()]
     return " ".join(["shardstream index", url, *given])
 
 

@@ -142,7 +142,7 @@ def gather(
     manifest = dataset.manifest
     assert isinstance(manifest, Catalogue)
     shown = shown_url(url)
-    files = bool(dataset.address.foreign.names)
+    files = bool(dataset.address.selection.names)
     folder = (shown.rpartition("/")[0] or ("/" if shown.startswith("/") else ".")) if files else shown.rstrip("/")
     fields = _with_images(dataset)
     source, label = manifest.reading.source, _label(fields)

@@ -28,14 +28,3 @@ def tells_detection(path: str) -> bool:
     (True, True, False)
     """
     return _DETECTION.search(path) is not None
-
-
-def folder_of_data(path: str) -> str:
-    """The folder that a file of a data set lies in, or the one above: COCO's annotations have a folder of their own.
-
-    >>> folder_of_data("coco/annotations/instances_val2017.json"), folder_of_data("tars/0.tar")
-    ('coco', 'tars')
-    """
-    folder, _, name = path.rpartition("/")
-    above, slash, last = folder.rpartition("/")
-    return above if slash and last == "annotations" and name.endswith(".json") else folder

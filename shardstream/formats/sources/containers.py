@@ -9,11 +9,12 @@ from collections.abc import Callable, Iterator, Sequence
 from itertools import islice
 from typing import NamedTuple
 
+from shardstream.dataset.opening import folder_of_data
 from shardstream.errors import NotFoundError, SourceError
 from shardstream.formats.blocks.compressed import MAGIC_BYTES, compression_of
 from shardstream.formats.catalog.catalog import CATALOGUE_NAME
 from shardstream.formats.jsonl.first_rows import is_rows_name, rows_names
-from shardstream.formats.scans.names import accompanies, folder_of_data, tells_detection
+from shardstream.formats.scans.names import accompanies, tells_detection
 from shardstream.images.formats import BY_SUFFIX
 from shardstream.names.braces import without_braces
 from shardstream.names.globs import glob_pattern, split_glob

@@ -16,13 +16,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from shardstream.dataset.dataset_rows import DatasetRows
+from shardstream.dataset.formats import Selection
 from shardstream.dataset.opened import DatasetAddress, OpenedDataset
 from shardstream.errors import DataError, FormatError, NotFoundError, SourceError, UsageError, did_you_mean
 from shardstream.formats.catalog.catalog import Catalogue
+from shardstream.formats.catalog.dataset import ExternalDataset
 from shardstream.formats.catalog.kept import FoundCatalogue, read_catalogue
 from shardstream.formats.catalog.make import find_or_make
 from shardstream.formats.catalog.plan import Making
-from shardstream.formats.catalog.spec import ForeignSpec
+from shardstream.formats.catalog.selected import tell_remembered, with_remembered
 from shardstream.formats.sources.containers import kind_of_file
 from shardstream.formats.sources.foreign_items import (
     ChosenField,
@@ -73,9 +75,9 @@ class SourceReading:
     allow_other_origins: bool = False
     split_names: bool = True
 
-    def spec(self, names: tuple[str, ...]) -> ForeignSpec:
+    def spec(self, names: tuple[str, ...]) -> Selection:
         """Which objects are meant."""
-        return ForeignSpec.of(names, self.format, self.options)
+        return Selection.of(names, self.format, self.options)
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,7 +92,7 @@ class ForeignAddress:
     """
 
     location: Location
-    spec: ForeignSpec
+    spec: Selection
     kept: Location
     fingerprint: str
 
@@ -101,7 +103,7 @@ class ForeignAddress:
             found = read_catalogue(open_store(self.kept), open_store(self.location).url)
         if found is None or found.catalogue.fingerprint != self.fingerprint:
             found = find_or_make(self.location, self.spec, None, _making(split_names=False))  # that was asked before
-        return OpenedDataset.of_catalogue(DatasetAddress(self.location, foreign=self.spec), found)
+        return ExternalDataset(DatasetAddress(self.location, selection=self.spec), found)
 
     def opened(self) -> OpenedDataset:
         """The same, opened once in a process and kept for its next task."""
@@ -145,13 +147,13 @@ class ForeignSource(StoredSource):
         fields = [*dict.fromkeys((*(one for one in columns if one in catalogue.fields), *catalogue.fields))]
         types = {name: catalogue.fields[name] for name in fields}
         chosen, declared = chosen_fields(wanted.fields, types, catalogue.url, wanted.key)
-        dataset = OpenedDataset.of_catalogue(DatasetAddress(location, foreign=spec), found)
+        dataset = ExternalDataset(DatasetAddress(location, selection=spec), found)
         column = None if wanted.key in MODES else _checked_column(wanted.key, catalogue)
         if not chosen and (wanted.labels == "name" or wanted.classes is not None):
             chosen = with_label(catalogue.fields)
         super().__init__(
             dataset,
-            address=ForeignAddress(location, spec.as_read(catalogue), kept, catalogue.fingerprint),
+            address=ForeignAddress(location, with_remembered(spec, catalogue), kept, catalogue.fingerprint),
             key="path" if column is not None else wanted.key,
             unique=column is not None,
             fields=_columns(chosen, column),
@@ -179,7 +181,7 @@ class ForeignSource(StoredSource):
             self.types[LABEL] = FieldType.parse("int64")
         self.mean_bytes = _mean_bytes(dataset, self.columns)
         self.root = store.url if location.local and not names else None
-        remembered = spec.remembered(catalogue)
+        remembered = tell_remembered(spec, catalogue)
         read = [f"Read with {remembered}, as it was indexed."] if remembered else []
         self.notes = (*read, *catalogue.notes, *catalogue.warnings)
         self.rejects = _rejects(catalogue)
@@ -205,7 +207,7 @@ def _making(progress: OnProgress = ignore, *, split_names: bool) -> Making:
     return Making(damaged="reject", loose=False, split_names=split_names, limit=None, progress=progress)
 
 
-def _found(location: Location, spec: ForeignSpec, reading: SourceReading) -> FoundCatalogue:
+def _found(location: Location, spec: Selection, reading: SourceReading) -> FoundCatalogue:
     making = _making(reading.progress, split_names=reading.split_names)
     try:
         return find_or_make(location, spec, None, making)

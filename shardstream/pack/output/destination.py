@@ -22,7 +22,7 @@ from itertools import chain, count
 from typing import TypeVar
 
 from shardstream.dataset.keys.tables import put_key_tables
-from shardstream.dataset.opened import OpenedDataset
+from shardstream.dataset.opened import DatasetAddress, OpenedDataset
 from shardstream.errors import ChecksumError, DataError, DestinationError, NotFoundError, StorageError
 from shardstream.pack.output.receipts import FOLDER, receipt_name
 from shardstream.pack.output.rejects import REJECTS_NAME, pieces_of, put_pieces
@@ -126,7 +126,7 @@ class Destination:
         for name, content in (beside or {}).items():
             put_pieces(self.store, staged(manifest, name), content)
         if self.key_table:  # by a store of its own, which remembers no shard as it was before
-            put_key_tables(OpenedDataset.unpublished(self.location, manifest), samples=keys)
+            put_key_tables(OpenedDataset(DatasetAddress(self.location), manifest), samples=keys)
         manifest.save(self.store)
         if self.old is not None or beside:
             self.publish(manifest)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from shardstream.dataset.keys.tables import put_key_tables
-from shardstream.dataset.opened import OpenedDataset
+from shardstream.dataset.opened import DatasetAddress, OpenedDataset
 from shardstream.errors import DestinationError
 from shardstream.pack.output.destination import Destination, belongs, check_shards, is_ours
 from shardstream.shards.growing import grown
@@ -70,7 +70,7 @@ def append(destination: Destination, new: Manifest, left: tuple[str, ...] = ()) 
             hint="append again; one writer at a time",
         )
     if destination.key_table:
-        put_key_tables(OpenedDataset.unpublished(destination.location, manifest), old)
+        put_key_tables(OpenedDataset(DatasetAddress(destination.location), manifest), old)
     store.put(now.as_old.head, head)
     manifest.save(store)
     for name in left:

@@ -7,9 +7,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, is_dataclass
 from typing import Any, TypeVar
 
-from shardstream.dataset.opened import OpenedDataset
+from shardstream.dataset.formats import Selection
+from shardstream.dataset.opened import DatasetAddress, OpenedDataset
 from shardstream.dataset.opening import Versions, find_replicas, place_of, refuse_unused, versions_of
-from shardstream.formats.catalog.spec import ForeignSpec
 from shardstream.storage import Location, PathOrUrl, Transport, locate
 from shardstream.storage.cache import Cache
 from shardstream.storage.opening import takes_options
@@ -102,7 +102,7 @@ class StorageArguments:
         spec = None if cache is None else Cache.of(cache)
         near = places[len(urls) :]
         found = [
-            OpenedDataset(place, replicas=near, cache=spec, version=one, foreign=ForeignSpec(names))
+            DatasetAddress(place, one, tuple(near), spec, Selection(names)).open()
             for place, (_, names), one in zip(places[: len(urls)], wanted, versions, strict=True)
         ]
         return found, target

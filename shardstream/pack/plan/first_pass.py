@@ -15,7 +15,7 @@ from typing import Any, TypeAlias
 import numpy as np
 import xxhash
 
-from shardstream.dataset.opened import OpenedDataset
+from shardstream.dataset.opened import DatasetAddress, OpenedDataset
 from shardstream.errors import SourceError
 from shardstream.pack.encode.files import Files, Unreadable
 from shardstream.pack.encode.images import ImageOptions
@@ -84,7 +84,9 @@ def materialize(
             _by_tasks(source, types, place, files, run, first, again=again)
         else:
             _one_by_one(source, types, place, store, files, options)
-    found = StoredSource(OpenedDataset(place), key=source.key, fingerprint=known, unique=not source.travels)
+    found = StoredSource(
+        OpenedDataset(DatasetAddress(place)), key=source.key, fingerprint=known, unique=not source.travels
+    )
     found.url, found.decoded = source.url, first.check == "decode"
     if options.transform is None:
         found.types = _with_pictures(found, types)

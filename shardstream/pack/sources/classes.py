@@ -8,9 +8,8 @@ from collections.abc import Mapping, Sequence
 from typing import TypeAlias
 
 from shardstream.dataset.lists.list_file import open_list
-from shardstream.dataset.opened import OpenedDataset
+from shardstream.dataset.opened import DatasetAddress
 from shardstream.errors import NotFoundError, SourceError, UsageError
-from shardstream.formats.catalog.catalog import Catalogue
 from shardstream.shards.heads import MANIFEST_NAME
 from shardstream.storage import Location, PathOrUrl, is_place, open_store
 
@@ -81,10 +80,10 @@ def _of_dataset(location: Location) -> tuple[str, ...]:
         "classes: there is no packed data set in this folder", url=location.url, hint=f"pack it first; {_HINT}"
     )
     try:
-        manifest = OpenedDataset(location).manifest
+        manifest = DatasetAddress(location).open().manifest
     except NotFoundError as error:
         raise unpacked from error
-    if isinstance(manifest, Catalogue) and manifest.reading.format.loose:  # whose classes may be others tomorrow
+    if manifest.external is not None and manifest.external.loose:  # whose classes may be others tomorrow
         raise unpacked
     names = manifest.classes
     if names is None:

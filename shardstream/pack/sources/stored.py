@@ -22,7 +22,6 @@ from shardstream.dataset.opened import OpenedDataset
 from shardstream.dataset.row_set import RowSet
 from shardstream.errors import DecodeError, SourceError, UsageError
 from shardstream.faults import fault_kind
-from shardstream.formats.framing import NAME as FOREIGN
 from shardstream.pack.sources.base import Item, Reject, Source, SourcePart
 from shardstream.pack.sources.duplicates import KeyNumbers, check_unique
 from shardstream.pack.sources.keys import check_mode, key_of_name
@@ -66,7 +65,7 @@ class StoredPart(SourcePart):
         try:
             batch = rows.read_ids(numbers)
         except DecodeError as error:
-            if manifest.framing != FOREIGN:  # what we have written ourselves is damaged
+            if manifest.external is None or manifest.external.loose:  # what we have written ourselves is damaged
                 raise
             if len(numbers) > 1:
                 middle = len(numbers) // 2

@@ -19,7 +19,6 @@ from shardstream.dataset.shared import TRACED_SINCE, WorkerStatus
 from shardstream.dataset.step import Step
 from shardstream.decode.usercall import SampleCalls, UserCall, global_states_kept
 from shardstream.errors import ShardStreamError, UsageError
-from shardstream.formats.blocks.held import keep_blocks
 from shardstream.images.geometry import UPRIGHT, Geometry, as_stored
 from shardstream.sizes import parse_size
 from shardstream.storage import ReadQueue, counters
@@ -84,8 +83,8 @@ class StepPipeline:
         self._ahead: ReadAhead | None = None
         if workers is not None and any(one.over_network for one in sources):
             budget = read_budget(settings.prefetch, num_workers=workers, local_ranks=local_ranks())
-            if any(one.largest_block for one in sources):
-                keep_blocks(workers)
+            for dataset in (dataset for one in sources for dataset in one.datasets):
+                dataset.prepare(workers)
             queue = ReadQueue()
             self._shards = OpenShards(sources, queue, max_values=max_values)
             fields = [groups[number].plan.sources for number in decoder_of]

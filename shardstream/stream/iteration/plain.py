@@ -8,10 +8,10 @@ from typing import Any
 import numpy as np
 
 from shardstream.dataset.costs import Costs, CostSpec
+from shardstream.dataset.formats import Selection
 from shardstream.dataset.opened import DatasetAddress, OpenedDataset
 from shardstream.dataset.shared import SharedWords
 from shardstream.dataset.weights import Weighing, WeightSpec, WholeWeights
-from shardstream.formats.catalog.spec import ForeignSpec
 from shardstream.storage.base.location import Access, Location, location_of, pickled_store
 from shardstream.stream.iteration.settings import as_dict
 
@@ -47,15 +47,21 @@ def costs_of(plain: Mapping[str, Any]) -> Costs:
 def plain_data_set(address: DatasetAddress) -> dict[str, Any]:
     """The address of a dataset, for `data_set_of`."""
     replicas = [_plain_location(one) for one in address.replicas]
-    location, foreign = _plain_location(address.location), as_dict(address.foreign)
-    return as_dict(address) | {"location": location, "replicas": replicas, "foreign": foreign}
+    return {
+        "location": _plain_location(address.location),
+        "version": address.version,
+        "replicas": replicas,
+        "cache": address.cache,
+        "foreign": as_dict(address.selection),
+    }
 
 
 def data_set_of(plain: Mapping[str, Any]) -> OpenedDataset:
     """The dataset that `plain_data_set` described, opened again."""
     replicas = tuple(map(_location_of, plain["replicas"]))
-    location, foreign = _location_of(plain["location"]), ForeignSpec(**plain.get("foreign", {}))
-    return DatasetAddress(**{**plain, "location": location, "replicas": replicas, "foreign": foreign}).open()
+    location, selection = _location_of(plain["location"]), Selection(**plain.get("foreign", {}))
+    others = {name: value for name, value in plain.items() if name != "foreign"}
+    return DatasetAddress(**{**others, "location": location, "replicas": replicas, "selection": selection}).open()
 
 
 def _plain_location(location: Location) -> dict[str, Any]:

@@ -199,7 +199,7 @@ def test_what_was_indexed_is_not_read_again(own: Path) -> None:
 
 def test_a_catalog_that_an_earlier_version_kept_is_made_again(own: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with monkeypatch.context() as earlier:
-        earlier.setattr("shardstream.formats.catalog.spec.SCANS", 1)
+        earlier.setattr("shardstream.formats.catalog.selected.SCANS", 1)
         scanned = ss.index(own, workers=1).scanned
         assert scanned == 3
         assert ss.index(own, workers=1).scanned == 0

@@ -14,12 +14,12 @@ import numpy as np
 import pytest
 
 import shardstream as ss
-from shardstream.dataset.opened import OpenedDataset
+from shardstream.dataset.formats import Selection
+from shardstream.dataset.opened import DatasetAddress
 from shardstream.diagnose import info, verify
 from shardstream.errors import ChangedError, DataError, FormatError, NotFoundError, UsageError
 from shardstream.formats.catalog.make import find_or_make
 from shardstream.formats.catalog.plan import Making
-from shardstream.formats.catalog.spec import ForeignSpec
 from shardstream.formats.detection import yolo
 from shardstream.formats.files import folders, lists
 from shardstream.storage import locate
@@ -337,10 +337,10 @@ def test_a_quarter_of_a_list_is_missing(folder) -> None:
 def test_a_list_in_a_store_is_given_by_its_name(folder) -> None:
     write_list(folder)
     far = in_memory(folder)
-    spec = ForeignSpec.of(("train.tsv",), None, None)
+    selection = Selection.of(("train.tsv",), None, None)
     location = locate(far)
-    assert find_or_make(location, spec, None, Making()).catalogue.samples == COUNT
-    opened = OpenedDataset(location, foreign=spec)
+    assert find_or_make(location, selection, None, Making()).catalogue.samples == COUNT
+    opened = DatasetAddress(location, selection=selection).open()
     assert opened.manifest.classes == CLASSES
 
 

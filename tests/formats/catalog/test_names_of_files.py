@@ -9,9 +9,11 @@ from typing import Any
 import pytest
 
 import shardstream as ss
+from shardstream.dataset.formats import Selection
 from shardstream.dataset.opening import find_places
 from shardstream.errors import FormatError, NotFoundError, UsageError
 from shardstream.formats.catalog.plan import Making
+from shardstream.formats.catalog.selected import find_selected
 from shardstream.testing import MemoryStore
 
 from .making import tar
@@ -52,12 +54,10 @@ def test_many_names_in_a_store_are_asked_for_side_by_side(tmp_path: Path) -> Non
     data = text_tar(tmp_path / "a.tar").read_bytes()
     store = MemoryStore({f"{number:03}.tar": data for number in range(40)})
     store.fail("slow", seconds=0.02)
-    from shardstream.formats.catalog.spec import ForeignSpec
-
-    spec = ForeignSpec(tuple(f"{number:03}.tar" for number in range(40)))
-    assert [meta.path for meta in spec.objects(store)] == list(spec.names)
+    selection = Selection(tuple(f"{number:03}.tar" for number in range(40)))
+    assert [meta.path for meta in find_selected(selection, store)] == list(selection.names)
     with pytest.raises(NotFoundError, match=r"no such file.*nothing\.tar"):
-        ForeignSpec((*spec.names, "nothing.tar")).objects(store)
+        find_selected(Selection((*selection.names, "nothing.tar")), store)
 
 
 @pytest.mark.parametrize(
@@ -142,7 +142,7 @@ def test_the_command_that_an_error_names_indexes_the_same_files(
         text_tar(tmp_path / f"data/{name}.tar")
     monkeypatch.setattr("shardstream.formats.catalog.scanning._PROBE_S", -1.0)
     monkeypatch.setattr("shardstream.formats.catalog.scanning._SMALL", 0)
-    monkeypatch.setattr("shardstream.dataset.opened.Making", lambda: Making(limit=-1.0))
+    monkeypatch.setattr("shardstream.formats.catalog.dataset.Making", lambda: Making(limit=-1.0))
     with pytest.raises(UsageError) as caught:
         ss.ShardDataset([tmp_path / "data" / name for name in names] or tmp_path / "data")
     assert command.format(root=tmp_path / "data") in str(caught.value.hint)

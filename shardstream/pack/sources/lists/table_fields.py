@@ -7,14 +7,15 @@ from dataclasses import replace
 from typing import Any, NamedTuple
 
 from shardstream.dataset.dataset_rows import DatasetRows
+from shardstream.dataset.formats import Selection
 from shardstream.dataset.opened import DatasetAddress, OpenedDataset
 from shardstream.errors import UsageError
 from shardstream.formats.arrow.columns import TableField, features_of, fields_of
 from shardstream.formats.arrow.format import Arrow
 from shardstream.formats.arrow.messages import read_schema
+from shardstream.formats.catalog.dataset import ExternalDataset
 from shardstream.formats.catalog.make import find_or_make
 from shardstream.formats.catalog.plan import Making
-from shardstream.formats.catalog.spec import ForeignSpec
 from shardstream.formats.catalog.write import AbsentFieldError
 from shardstream.formats.contract import ForeignFormat
 from shardstream.formats.parquet.fields import all_fields
@@ -123,16 +124,16 @@ def read_in_place(location: Location, names: Sequence[str], whole: Sequence[str]
     """
     root = location.parent()
     options = {JSON: ",".join(whole)} if whole else {}
-    spec = ForeignSpec.of((location.url[len(root.url) :].lstrip("/"),), None, options)
+    selection = Selection.of((location.url[len(root.url) :].lstrip("/"),), None, options)
     there = list(names)
     while there:
-        spec = replace(spec, chosen=tuple((name, name) for name in sorted(there)))
+        selection = replace(selection, chosen=tuple((name, name) for name in sorted(there)))
         try:
-            found = find_or_make(root, spec, None, Making(loose=False, limit=None))
+            found = find_or_make(root, selection, None, Making(loose=False, limit=None))
         except AbsentFieldError as error:  # a column of the file, without a value
             there.remove(str(error.place["field"]))
         else:
-            return _values(OpenedDataset.of_catalogue(DatasetAddress(root, foreign=spec), found), there, names)
+            return _values(ExternalDataset(DatasetAddress(root, selection=selection), found), there, names)
     return None
 
 
