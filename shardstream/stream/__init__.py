@@ -15,14 +15,37 @@
 =================  ====================================================================
 """
 
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+from shardstream.attributes import no_attribute
 from shardstream.stream.base import Stream
 from shardstream.stream.dataset import ShardDataset
-from shardstream.stream.iteration.convert import convert_state
-from shardstream.stream.iteration.positions import positions
-from shardstream.stream.mixture import Mixture
-from shardstream.stream.reader import Reader
-from shardstream.stream.showing import show
 from shardstream.stream.tensors.crops import Crops
 from shardstream.stream.tensors.ragged import Ragged
 
+if TYPE_CHECKING:
+    from shardstream.stream.iteration.convert import convert_state
+    from shardstream.stream.iteration.positions import positions
+    from shardstream.stream.mixture import Mixture
+    from shardstream.stream.reader import Reader
+    from shardstream.stream.showing import show
+
 __all__ = ["Crops", "Mixture", "Ragged", "Reader", "ShardDataset", "Stream", "convert_state", "positions", "show"]
+
+# What a worker does without, imported at first use.
+_LAZY = {
+    "Mixture": "mixture",
+    "Reader": "reader",
+    "convert_state": "iteration.convert",
+    "positions": "iteration.positions",
+    "show": "showing",
+}
+
+
+if not TYPE_CHECKING:  # type checkers find misspelt names themselves
+
+    def __getattr__(name: str) -> Any:
+        if name in _LAZY:
+            return getattr(import_module(f"{__name__}.{_LAZY[name]}"), name)
+        raise no_attribute(__name__, name, __all__)

@@ -28,14 +28,7 @@ from shardstream.storage.cache import Cache
 from shardstream.stream.base import Stream
 from shardstream.stream.iteration.content import Content, ContentPart
 from shardstream.stream.iteration.ranks import Affinity
-from shardstream.stream.iteration.settings import (
-    DecodeOptions,
-    Dropped,
-    Fields,
-    OnError,
-    StreamOptions,
-    check_positive,
-)
+from shardstream.stream.iteration.settings import DecodeOptions, Dropped, Fields, OnError, StreamOptions, check_positive
 
 _DECODING = frozenset(field.name for field in dataclasses.fields(DecodeOptions))
 
@@ -281,10 +274,12 @@ class ShardDataset(Stream):
         check_fingerprints([one.manifest for one in datasets], fingerprint)
         excluded = None
         if exclude_keys is not None:
+            from shardstream.pack.sources.lists.selection import keyed_rows  # workers do without
+
             excluded = keyed_rows(datasets, exclude_keys, "exclude_keys=", verify=verify)
         source = DatasetSource(datasets, ViewSpec.of(split, split_by), verify=verify, excluded=excluded)
         if where is not None:
-            source = narrowed(source, where)
+            source = _narrowed(source, where)
         if weights is not None:
             source = source.weighted(WeightSpec.of(weights), epoch_size)
         part = ContentPart.of(source, options).batched(by_cost, epoch_size)
@@ -397,7 +392,7 @@ class ShardDataset(Stream):
                 hint=did_you_mean(made[0], part.source.fields)
                 + "name the stored field; by what decoding or a map makes, use ds.filter(ss.find_rows(ds, predicate))",
             )
-        chosen = ContentPart.of(narrowed(part.source, where), part.options)
+        chosen = ContentPart.of(_narrowed(part.source, where), part.options)
         return self._with(dataclasses.replace(self._content, parts=(chosen,)), self._settings)
 
     def rename(self, names: Mapping[str, str]) -> Self:
@@ -497,3 +492,9 @@ class ShardDataset(Stream):
         if count is None:
             raise UsageError("choose needs a number of samples", hint="for example choose(10_000)")
         return self.replace(epoch_size=count)
+
+
+def _narrowed(source: DatasetSource, where: Where) -> DatasetSource:
+    from shardstream.pack.sources.lists.selection import narrowed  # as above: workers do without
+
+    return narrowed(source, where)

@@ -1,0 +1,42 @@
+"""What a first batch of a dataset of ours imports: little, and nothing of other libraries' formats."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import shardstream as ss
+
+MOST = 204  # modules of ours; each takes memory and processor time in every worker
+PROGRAM = """
+import sys
+from torch.utils.data import DataLoader
+import shardstream as ss
+
+def imported(batch):
+    return [name for name in sys.modules if name.startswith("shardstream")]
+
+if __name__ == "__main__":
+    dataset = ss.ShardDataset(sys.argv[1], batch_size=4)
+    next(iter(dataset))
+    print(*imported(None))
+    spawned = dataset.replace(batch_transform=imported)
+    loader = DataLoader(spawned, batch_size=None, num_workers=1, multiprocessing_context="spawn")
+    print(*next(iter(loader)))
+"""
+
+
+def test_a_first_batch_imports_no_formats_and_few_modules(tmp_path: Path) -> None:
+    ss.pack([{"txt": "a", "cls": number} for number in range(8)], tmp_path / "set", workers=0)
+    program = tmp_path / "program.py"
+    program.write_text(PROGRAM)
+    done = subprocess.run(
+        [sys.executable, program, tmp_path / "set"], capture_output=True, text=True, timeout=120, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    here, in_worker = (line.split() for line in done.stdout.splitlines())
+    for names in (here, in_worker):
+        assert "shardstream.stream.dataset" in names
+        assert [name for name in names if name.split(".")[1:2] in (["formats"], ["pack"], ["diagnose"], ["cli"])] == []
+        assert len(names) <= MOST
