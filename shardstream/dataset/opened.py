@@ -76,8 +76,8 @@ class DatasetAddress:
             except NotFoundError as error:
                 if not is_no_data_set(error):
                     raise
-        found: OpenedDataset = formats().find_dataset(self)
-        return found
+        external: OpenedDataset = formats().find_dataset(self)
+        return external
 
     def opened(self) -> OpenedDataset:
         """The same, opened once in a process and kept for its next task."""
@@ -93,13 +93,13 @@ class Differences(NamedTuple):
     Attributes:
         kinds: Which checksums were compared, such as ``("CRC-32 of members",)``.
         complete: Whether each object has one, there or in its index.
-        found: Each object that differs, by name, and where; `NotFoundError` of one that is gone. Read as it goes on;
-            raises StorageError where the store cannot be read.
+        mismatches: Each object that differs, by name, and where; `NotFoundError` of one that is gone. Objects are read
+            as this is iterated, which raises StorageError where the store cannot be read.
     """
 
     kinds: tuple[str, ...] = ()
     complete: bool = True
-    found: Iterable[tuple[str, FormatError | NotFoundError]] = ()
+    mismatches: Iterable[tuple[str, FormatError | NotFoundError]] = ()
 
 
 class OpenedDataset:
@@ -419,13 +419,13 @@ class OpenedDataset:
 
     @cached_property
     def _replicas(self) -> list[Replica]:
-        found = list[Replica]()
+        replicas = list[Replica]()
         for location in self.address.replicas:
             try:
-                found.append(self._replica(location))
+                replicas.append(self._replica(location))
             except ShardStreamError as error:
                 logger.warning("the replica %s is not used: %s", in_one_line(location), error.what)
-        return found
+        return replicas
 
     def __reduce__(self) -> tuple[Callable[..., OpenedDataset], tuple[Any, ...]]:
         return (self.address.open, ()) if self._kept is None else (OpenedDataset, (self.address, self._kept))

@@ -200,7 +200,7 @@ def verify(
     finally:
         end()
     own = dataset.differences()
-    problems.extend(_of_object(path, error) for path, error in own.found)
+    problems.extend(_of_object(path, error) for path, error in own.mismatches)
     if external is None:
         problems.extend([*_old_versions(store, manifest), *_key_tables(store, manifest)])
     return VerifyReport(

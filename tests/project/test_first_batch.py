@@ -1,14 +1,17 @@
-"""What a first batch of a dataset of ours imports: little, and nothing of other libraries' formats."""
+"""What a dataset of ours passes and imports: few packages and modules, and nothing of other libraries' formats."""
 
 from __future__ import annotations
 
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import shardstream as ss
+from shardstream.dataset.opening import open_dataset
 
 MOST = 204  # modules of ours; each takes memory and processor time in every worker
+MOST_PACKAGES = 8
 PROGRAM = """
 import sys
 from torch.utils.data import DataLoader
@@ -40,3 +43,22 @@ def test_a_first_batch_imports_no_formats_and_few_modules(tmp_path: Path) -> Non
         assert "shardstream.stream.dataset" in names
         assert [name for name in names if name.split(".")[1:2] in (["formats"], ["pack"], ["diagnose"], ["cli"])] == []
         assert len(names) <= MOST
+
+
+def test_a_url_of_ours_passes_few_packages(tmp_path: Path) -> None:
+    ss.pack([{"txt": "a"}], tmp_path / "set", workers=0)
+    root, passed = Path(ss.__file__).parent, set[Path]()
+
+    def note(frame: Any, event: str, argument: object) -> None:
+        path = Path(frame.f_code.co_filename)
+        if event == "call" and path.is_relative_to(root):
+            passed.add(path.parent.relative_to(root))
+
+    open_dataset(tmp_path / "set")
+    sys.setprofile(note)
+    try:
+        open_dataset(tmp_path / "set")
+    finally:
+        sys.setprofile(None)
+    assert Path("dataset") in passed
+    assert len(passed) <= MOST_PACKAGES, passed

@@ -32,8 +32,8 @@ def find_dataset(address: DatasetAddress) -> ExternalDataset:
         NotFoundError, DataError, FieldError, StorageError: As `find_or_make`.
         UsageError: As `find_or_make`, or a version is asked for.
     """
-    found = find_or_make(address.location, address.selection, address.cache, Making())
-    catalogue = found.catalogue
+    catalog = find_or_make(address.location, address.selection, address.cache, Making())
+    catalogue = catalog.catalogue
     if address.version not in (None, 1):
         raise UsageError("data of another library have no versions", url=catalogue.url, hint="leave version out")
     if text := tell_remembered(address.selection, catalogue):
@@ -42,7 +42,7 @@ def find_dataset(address: DatasetAddress) -> ExternalDataset:
         logger.warning("what is lost of %s is left out: %s", in_one_line(name), in_one_line(told_losses(lost)))
     for text in catalogue.warnings:
         logger.warning("values of %s: %s", in_one_line(catalogue.url), in_one_line(text))
-    return ExternalDataset(address, found)
+    return ExternalDataset(address, catalog)
 
 
 class ExternalDataset(OpenedDataset):
@@ -52,48 +52,48 @@ class ExternalDataset(OpenedDataset):
 
     Args:
         address: Where the dataset lies, and what else it is read with.
-        found: Its catalog.
+        catalog: Its catalog.
     """
 
-    def __init__(self, address: DatasetAddress, found: FoundCatalogue) -> None:
-        self._found = found
-        super().__init__(address, found.catalogue)
+    def __init__(self, address: DatasetAddress, catalog: FoundCatalogue) -> None:
+        self._catalog = catalog
+        super().__init__(address, catalog.catalogue)
 
     def __reduce__(self) -> tuple[type[ExternalDataset], tuple[Any, ...]]:
-        return ExternalDataset, (self.address, self._found)
+        return ExternalDataset, (self.address, self._catalog)
 
     def index_bytes(self, number: int, shard: Shard) -> IndexBytes:
-        return self._found.index_bytes(number, self._main)
+        return self._catalog.index_bytes(number, self._main)
 
     def prepare(self, workers: int) -> None:
         if self.manifest.largest_block:
             keep_blocks(workers)
 
     def differences(self) -> Differences:
-        return compare_own(self._found.catalogue, self.address)
+        return compare_own(self._catalog.catalogue, self.address)
 
     def _end(self, number: int, shard: Shard, tail: Callable[[], memoryview] | None) -> Tail:
         if shard.store is self._main:
-            self._found.check_unchanged(number, self.store)
+            self._catalog.check_unchanged(number, self.store)
         place = self.index_bytes(number, shard)
         try:
             data = settled((tail or place.get)(), mapped=place.store.mapped)[0]
         except NotFoundError as error:
-            raise self._found.removed() from error
+            raise self._catalog.removed() from error
         return data, shard.size
 
     def _shown(self, store: Store) -> Store:
-        return self._found.shown(store.of_versions(self._found.catalogue.version_of))
+        return self._catalog.shown(store.of_versions(self._catalog.catalogue.version_of))
 
     def _identify(self, name: str) -> Identity | None:
-        return self._found.identify(name)
+        return self._catalog.identify(name)
 
     @property
     def _values_since(self) -> int | None:
-        return self._found.values_since
+        return self._catalog.values_since
 
     def _replica(self, location: Location) -> Replica:
-        return ObjectReplica(location, self._found)
+        return ObjectReplica(location, self._catalog)
 
     def _files(self, number: int, shard: Shard) -> list[tuple[Store, str]]:
         place = self.index_bytes(number, shard)
@@ -108,13 +108,13 @@ class ObjectReplica:
 
     Args:
         location: Where it is.
-        found: The catalog of the objects.
+        catalog: Of the objects.
     """
 
-    def __init__(self, location: Location, found: FoundCatalogue) -> None:
+    def __init__(self, location: Location, catalog: FoundCatalogue) -> None:
         self._stored = open_store(location)
-        self.store = found.shown(self._stored)
-        self._blocks_of = found.catalogue.blocks_of
+        self.store = catalog.shown(self._stored)
+        self._blocks_of = catalog.catalogue.blocks_of
 
     def find(self, name: str, size: int, checksum: int) -> str | None:
         blocks = self._blocks_of(name)
