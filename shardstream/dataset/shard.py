@@ -87,7 +87,7 @@ class Replica(Protocol):
         """The name here of the shard that is called ``name`` there; ``None`` if it is not here."""
 
 
-class DatasetReplica:
+class DatasetReplica(Replica):
     """Another place that has shards of a dataset, known by what is in them.
 
     Args:

@@ -103,7 +103,7 @@ class ExternalDataset(OpenedDataset):
         return True  # an object that was written again is noticed by its version
 
 
-class ObjectReplica:
+class ObjectReplica(Replica):
     """Another place that has objects of another library, known by their names and sizes.
 
     Args:
