@@ -44,10 +44,10 @@ from shardstream.attributes import no_attribute
 __all__ = ["find_dataset", "rooted"]
 
 # What ``dataset/formats.py`` calls, imported at first use, so that no module of the package imports all others.
-_LAZY = {"find_dataset": "catalog.dataset", "rooted": "catalog.places"}
+_LAZY = {"find_dataset": "shardstream.formats.catalog.dataset", "rooted": "shardstream.formats.catalog.places"}
 
 
 def __getattr__(name: str) -> Any:
     if name in _LAZY:
-        return getattr(import_module(f"{__name__}.{_LAZY[name]}"), name)
+        return getattr(import_module(_LAZY[name]), name)
     raise no_attribute(__name__, name, __all__)

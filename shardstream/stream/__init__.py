@@ -35,11 +35,11 @@ __all__ = ["Crops", "Mixture", "Ragged", "Reader", "ShardDataset", "Stream", "co
 
 # What a worker does without, imported at first use.
 _LAZY = {
-    "Mixture": "mixture",
-    "Reader": "reader",
-    "convert_state": "iteration.convert",
-    "positions": "iteration.positions",
-    "show": "showing",
+    "Mixture": "shardstream.stream.mixture",
+    "Reader": "shardstream.stream.reader",
+    "convert_state": "shardstream.stream.iteration.convert",
+    "positions": "shardstream.stream.iteration.positions",
+    "show": "shardstream.stream.showing",
 }
 
 
@@ -47,5 +47,5 @@ if not TYPE_CHECKING:  # type checkers find misspelt names themselves
 
     def __getattr__(name: str) -> Any:
         if name in _LAZY:
-            return getattr(import_module(f"{__name__}.{_LAZY[name]}"), name)
+            return getattr(import_module(_LAZY[name]), name)
         raise no_attribute(__name__, name, __all__)

@@ -10,7 +10,6 @@ from typing import Any, Self
 
 from shardstream.dataset.conditions import Filter, Keys, Where
 from shardstream.dataset.costs import sized
-from shardstream.dataset.keys.selection import keyed_rows, narrowed
 from shardstream.dataset.opening import Fingerprints, Versions, check_fingerprints, open_datasets
 from shardstream.dataset.source import DatasetSource
 from shardstream.dataset.view import Split, ViewSpec
@@ -274,7 +273,7 @@ class ShardDataset(Stream):
         check_fingerprints([one.manifest for one in datasets], fingerprint)
         excluded = None
         if exclude_keys is not None:
-            from shardstream.pack.sources.lists.selection import keyed_rows  # workers do without
+            from shardstream.dataset.keys.selection import keyed_rows  # workers do without
 
             excluded = keyed_rows(datasets, exclude_keys, "exclude_keys=", verify=verify)
         source = DatasetSource(datasets, ViewSpec.of(split, split_by), verify=verify, excluded=excluded)
@@ -495,6 +494,6 @@ class ShardDataset(Stream):
 
 
 def _narrowed(source: DatasetSource, where: Where) -> DatasetSource:
-    from shardstream.pack.sources.lists.selection import narrowed  # as above: workers do without
+    from shardstream.dataset.keys.selection import narrowed  # as above: workers do without
 
     return narrowed(source, where)
