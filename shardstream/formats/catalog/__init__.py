@@ -17,3 +17,10 @@
 ``indexing``      ``index``: the same as a verb
 ================  =============================================================================
 """
+
+from __future__ import annotations
+
+__all__ = ["CATALOGUE_NAME"]
+
+CATALOGUE_NAME = "shardstream-catalogue.json"
+"""Name of the file that a catalog begins with; it is here so that looking for one imports no format."""

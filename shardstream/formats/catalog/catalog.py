@@ -29,6 +29,7 @@ from shardstream.errors import FormatError
 from shardstream.faults import FAULT_KINDS
 from shardstream.formats.blocks import ObjectBlocks
 from shardstream.formats.blocks.codecs import PLAIN
+from shardstream.formats.catalog import CATALOGUE_NAME
 from shardstream.formats.catalog.object_table import RESTORE, ObjectTable
 from shardstream.formats.contract import ForeignFormat
 from shardstream.formats.framing import FRAMING
@@ -46,7 +47,6 @@ from shardstream.shards.manifest import Manifest, field_entry
 from shardstream.shards.table import ShardTable
 from shardstream.storage import Store
 
-CATALOGUE_NAME = "shardstream-catalogue.json"
 FORMAT = "shardstream-catalogue"
 OURS = re.compile(r"shardstream-(catalogue\.json|objects-[0-9a-f]{16}\.table|indexes-[0-9a-f]{16}\.bin)")
 """Names of the three objects of a catalogue, which may lie beside the data."""

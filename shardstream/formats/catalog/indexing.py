@@ -12,7 +12,8 @@ from typing import Any
 from shardstream.dataset.formats import Selection
 from shardstream.dataset.opening import find_places
 from shardstream.errors import DataError, FormatError, NotFoundError, UsageError, VersionError
-from shardstream.formats.catalog.catalog import CATALOGUE_NAME, Reading
+from shardstream.formats.catalog import CATALOGUE_NAME
+from shardstream.formats.catalog.catalog import Reading
 from shardstream.formats.catalog.kept import FoundCatalogue, read_catalogue
 from shardstream.formats.catalog.make import find_or_make
 from shardstream.formats.catalog.object_table import RESTORE

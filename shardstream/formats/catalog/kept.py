@@ -15,7 +15,8 @@ from shardstream.dataset.shard import IndexBytes
 from shardstream.dataset.shared import SharedBytes
 from shardstream.errors import ChangedError, DataError, NotFoundError, ShardStreamError, StorageError
 from shardstream.formats.blocks import BlockStore
-from shardstream.formats.catalog.catalog import CATALOGUE_NAME, OURS, Catalogue, table_name_of
+from shardstream.formats.catalog import CATALOGUE_NAME
+from shardstream.formats.catalog.catalog import OURS, Catalogue, table_name_of
 from shardstream.formats.catalog.journal import Journal
 from shardstream.shards.layout import checksum
 from shardstream.storage import Request, Store

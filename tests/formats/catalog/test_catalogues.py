@@ -30,8 +30,8 @@ from shardstream.errors import (
     StorageError,
     UsageError,
 )
-from shardstream.formats.catalog import scan, scanning
-from shardstream.formats.catalog.catalog import CATALOGUE_NAME, Catalogue
+from shardstream.formats.catalog import CATALOGUE_NAME, scan, scanning
+from shardstream.formats.catalog.catalog import Catalogue
 from shardstream.formats.scans.rows import PIECE
 from shardstream.progress import ProgressEvent
 from shardstream.shards.index import check_key
