@@ -15,10 +15,11 @@ import shardstream as ss
 from shardstream.cli.app import app
 from shardstream.errors import DuplicateKeyError, FieldError, FormatError, SourceError, UsageError
 from shardstream.formats.catalog import scanning
+from shardstream.formats.sources import foreign
 from shardstream.pack.options import PackOptions
 from shardstream.pack.plan.pack_plan import pack_plan
 from shardstream.pack.run import pack, run_pack
-from shardstream.pack.sources import containers, foreign
+from shardstream.pack.sources import look
 from shardstream.pack.sources.opening import open_source
 from shardstream.progress import ProgressEvent
 from shardstream.storage.cache.tier import CATALOGUES
@@ -363,7 +364,7 @@ def test_containers_are_never_packed_as_files(tmp_path: Path, files: tuple[str, 
 
 
 def test_containers_behind_many_other_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(containers, "_LOOKED_AT", 3)
+    monkeypatch.setattr(look, "_LOOKED_AT", 3)
     (tmp_path / "in").mkdir()
     for i in range(20):
         (tmp_path / "in" / f"{i}.txt").write_text("x")
@@ -378,12 +379,10 @@ def test_a_folder_of_pictures_is_looked_at_and_not_listed_twice(
     photos(tmp_path / "in", 60)
     (tmp_path / "in/c1/set.zip").write_bytes(b"x")
     seen = []
-    entries_of = containers.entries_of
-    monkeypatch.setattr(containers, "_LOOKED_AT", 10)
-    monkeypatch.setattr(containers, "_OF_ONE", 5)
-    monkeypatch.setattr(
-        containers, "entries_of", lambda folder: (seen.append(one) or one for one in entries_of(folder))
-    )
+    entries_of = look.entries_of
+    monkeypatch.setattr(look, "_LOOKED_AT", 10)
+    monkeypatch.setattr(look, "_OF_ONE", 5)
+    monkeypatch.setattr(look, "entries_of", lambda folder: (seen.append(one) or one for one in entries_of(folder)))
     monkeypatch.setattr(foreign, "find_or_make", None)
     pack(tmp_path / "in", tmp_path / "out", workers=0)
     assert len(samples(tmp_path / "out")) == 60

@@ -16,9 +16,9 @@ from pyarrow import parquet
 
 from shardstream.dataset.lists import list_file as listfile
 from shardstream.errors import NotFoundError, SourceError, StorageError
-from shardstream.formats.sources.foreign import SourceReading
 from shardstream.pack.run import pack
 from shardstream.pack.sources import File, Item, Reject
+from shardstream.pack.sources.base import SourceReading
 from shardstream.pack.sources.lists.source import ListSource
 from shardstream.pack.sources.opening import open_source
 from shardstream.storage.base.location import Access

@@ -19,6 +19,9 @@ from typing import Protocol
 from shardstream.errors import FormatError
 from shardstream.extras import require
 
+MAGIC_BYTES = 10
+"""First bytes of a file that tell how it is compressed."""
+_LZ4 = b"\x04\x22\x4d\x18"
 _PIECE = 1 << 20
 _INPUT = 16 << 10
 _ZSTD_INPUT = 1 << 10  # four bytes may make 128 KB, so that this is 32 MB at most
@@ -120,6 +123,13 @@ def plain_name(name: str) -> str:
     """
     stem, suffix = os.path.splitext(name)
     return stem if suffix.lower() in _SUFFIXES else name
+
+
+def compression_of(start: bytes | memoryview) -> str | None:
+    """Name how a file with these first bytes is compressed; ``None``: not at all, or in a way that is not known."""
+    if bytes(start[: len(_LZ4)]) == _LZ4:
+        return "lz4"
+    return next((codec.name for codec in CODECS if codec.magic.match(start)), None)
 
 
 def codec_of(head: bytes, url: str) -> Codec | None:

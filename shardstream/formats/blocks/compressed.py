@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from shardstream.dataset.lists import decompression
+from shardstream.dataset.lists.decompression import MAGIC_BYTES, compression_of
 from shardstream.errors import UnsupportedError
 from shardstream.formats.blocks.codecs import CODECS, inflated_start
 from shardstream.formats.blocks.found_blocks import FoundBlocks, one_block
@@ -10,17 +10,7 @@ from shardstream.formats.blocks.gzip_parts import gzip_blocks
 from shardstream.formats.blocks.zstd_frames import zstd_blocks
 from shardstream.formats.scans.object_bytes import ObjectBytes
 
-_LZ4 = b"\x04\x22\x4d\x18"
 _CODECS = {"gzip": "gzip", "bzip2": "bz2", "xz": "xz", "zstd": "zstd"}
-MAGIC_BYTES = 10
-"""First bytes of an object that tell how it is compressed."""
-
-
-def compression_of(start: bytes | memoryview) -> str | None:
-    """How a file of these first bytes is compressed; ``None``: not at all, or in a way that is not known."""
-    if bytes(start[: len(_LZ4)]) == _LZ4:
-        return "lz4"
-    return next((codec.name for codec in decompression.CODECS if codec.magic.match(start)), None)
 
 
 def plain_start(start: bytes, most: int) -> bytes:

@@ -4,15 +4,12 @@ from __future__ import annotations
 
 import os
 import re
-from collections import deque
 from collections.abc import Callable, Iterator, Sequence
-from itertools import islice
 from typing import NamedTuple
 
 from shardstream.dataset.opening import folder_of_data
-from shardstream.errors import NotFoundError, SourceError
-from shardstream.formats.blocks.compressed import MAGIC_BYTES, compression_of
-from shardstream.formats.catalog.catalog import CATALOGUE_NAME
+from shardstream.errors import SourceError
+from shardstream.formats.catalog import CATALOGUE_NAME
 from shardstream.formats.jsonl.first_rows import is_rows_name, rows_names
 from shardstream.formats.scans.names import accompanies, tells_detection
 from shardstream.images.formats import BY_SUFFIX
@@ -22,14 +19,15 @@ from shardstream.names.missing import instead_of
 from shardstream.names.strays import find_stray
 from shardstream.pack.sources.listings import FileListing
 from shardstream.pack.sources.lists.columns import Wanted
-from shardstream.pack.sources.lists.tables import TABLES
+from shardstream.pack.sources.lists.source import suffix_of
+from shardstream.pack.sources.look import Look
 from shardstream.pack.sources.paths import common_folder, scheme_of
+from shardstream.pack.sources.tars import COMPRESSED_TARS, is_tar
 from shardstream.shards.heads import MANIFEST_NAME
-from shardstream.storage import Location, open_object, open_store
+from shardstream.storage import Location, open_store
 from shardstream.storage.base.address import absolute
-from shardstream.storage.local.store import entries_of
 
-_COMPRESSED_TARS = (".tar.gz", ".tgz", ".tar.bz2", ".tbz2", ".tar.xz", ".txz", ".tar.zst", ".tar.lz4")
+TABLES = (".parquet", ".arrow", ".feather")
 _FILES = re.compile(
     r"\.(tar|mds|rec|mdb|lmdb|zip|beton|h5|hdf5)$|\.tfrecords?(-[0-9]+(-of-[0-9]+)?)?$|-of-[0-9]{5}$", re.IGNORECASE
 )
@@ -38,14 +36,7 @@ _OTHERS = re.compile(r"\.(mds\.\w+|lance|array_?record|tfrecords?\.\w+)$", re.IG
 # What may be the value of one sample, too: it holds many where somebody names this one file, or the format.
 _ARRAYS = re.compile(r"\.(npy|npz|bin|idx)$", re.IGNORECASE)
 _MARKS = ("index.json", CATALOGUE_NAME)  # at the top of a folder that is a data set of some library
-_LOOKED_AT = 2048  # names of a folder, before it is known whether it may be a data set of another library
-_OF_ONE = 256  # names of each folder in it
 _SHOWN = 3
-
-
-def is_tar(path: str) -> bool:
-    """Whether a path, list in braces or glob is called like tar files, compressed or not."""
-    return path.lower().rstrip("*?.").endswith((".tar", *_COMPRESSED_TARS))
 
 
 def is_container(name: str) -> bool:
@@ -55,7 +46,12 @@ def is_container(name: str) -> bool:
     (True, True, False)
     """
     lower = name.lower()
-    return bool(_FILES.search(name) or _OTHERS.search(name)) or lower.endswith((*TABLES, *_COMPRESSED_TARS))
+    return bool(_FILES.search(name) or _OTHERS.search(name)) or lower.endswith((*TABLES, *COMPRESSED_TARS))
+
+
+def is_table(name: str) -> bool:
+    """Whether a file, or files of a pattern, are called like tables, whose rows may name files."""
+    return suffix_of(name) in TABLES
 
 
 def names_containers(text: str) -> bool:
@@ -63,22 +59,6 @@ def names_containers(text: str) -> bool:
     name = text.partition("?")[0] if "://" in text else text
     alone = os.path.lexists(text) or split_glob(text) is None
     return is_tar(name) or bool(_FILES.search(name) or _OTHERS.search(name) or (alone and _ARRAYS.search(name)))
-
-
-def is_streamed(paths: Sequence[str], at: Callable[[str], Location]) -> bool:
-    """Whether tar files can only be read in order: those that are compressed, or come through a pipe."""
-    if any(path.partition("?")[0].lower().endswith(_COMPRESSED_TARS) for path in paths):
-        return True
-    first = paths[0] if paths else ""
-    if not first or ("://" in first and split_glob(first) is not None):
-        return False
-    if "://" not in first and not os.path.isfile(first):
-        return os.path.exists(first)
-    try:
-        store, name = open_object(at(first))
-        return compression_of(store.get(name, 0, min(MAGIC_BYTES, store.size(name)))) is not None
-    except NotFoundError:
-        return False  # whoever opens it says so
 
 
 class NamedFiles(NamedTuple):
@@ -137,53 +117,6 @@ def _expanded(path: str, at: Callable[[str], Location]) -> Iterator[str]:
     else:
         folder = chosen[0].rstrip("/")
         yield from (f"{folder}/{one.path}" for one in FileListing(at(chosen[0]), chosen[1]).entries())
-
-
-class Look(NamedTuple):
-    """Some names of a folder.
-
-    Attributes:
-        names: They, relative to the folder.
-        whole: Whether they are all that it has.
-    """
-
-    names: Sequence[str]
-    whole: bool
-
-
-def look_into(folder: Location) -> Look:
-    """A bounded number of names of a folder, local or in a store: of ten million pictures it lists a few.
-
-    Raises:
-        StorageError: It cannot be read.
-    """
-    if folder.local:
-        return _look_into_local(folder.url)
-    try:
-        data = (one.path for one in open_store(folder).list() if find_stray(one.path) is None)
-        found = list(islice(data, _LOOKED_AT + 1))
-    except NotFoundError:
-        return Look((), whole=True)  # whoever lists it says so
-    return Look(found[:_LOOKED_AT], whole=len(found) <= _LOOKED_AT)
-
-
-def _look_into_local(root: str) -> Look:
-    names: list[str] = []
-    folders, whole = deque([""]), True
-    while folders and len(names) < _LOOKED_AT:
-        folder = folders.popleft()
-        most = _OF_ONE if folder else _LOOKED_AT
-        try:
-            entries = entries_of(os.path.join(root, folder))
-            found = list(islice((entry for entry in entries if find_stray(entry.name) is None), most + 1))
-        except OSError:
-            continue  # the same
-        whole &= len(found) <= most
-        for entry in found[:most]:
-            path = f"{folder}/{entry.name}" if folder else entry.name
-            inside = entry.is_dir(follow_symlinks=not folder)
-            (folders if inside else names).append(path)
-    return Look(names, whole and not folders)
 
 
 def may_be_foreign(folder: Location, look: Look) -> bool:
@@ -266,7 +199,7 @@ def _says_nothing(pattern: str) -> bool:
 def _containers(names: Sequence[str]) -> list[str]:
     """Those that a format may take, if there are any."""
     found = [name for name in names if is_container(name)]
-    listed = (*TABLES, *_COMPRESSED_TARS)  # packed as they are, where they are named
+    listed = (*TABLES, *COMPRESSED_TARS)  # packed as they are, where they are named
     return [] if all(name.lower().endswith(listed) for name in found) else found
 
 
@@ -288,7 +221,7 @@ def holds_containers(url: str, examples: Sequence[str], count: int) -> SourceErr
     """
     shown = ", ".join(examples[:_SHOWN]) + (", ..." if count > _SHOWN else "")
     first = examples[0].lower()
-    end = next((end for end in (*_COMPRESSED_TARS, *TABLES) if first.endswith(end)), None)
+    end = next((end for end in (*COMPRESSED_TARS, *TABLES) if first.endswith(end)), None)
     if end is not None:
         depth = "**/" if "/" in examples[0] else ""
         hint = f"name the files: {url.rstrip('/')}/{depth}*{end}"

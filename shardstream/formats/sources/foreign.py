@@ -6,7 +6,7 @@ a run that was killed goes on. Processes that read get its place, and the place 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import lru_cache
@@ -38,7 +38,7 @@ from shardstream.formats.sources.foreign_items import (
 from shardstream.images.formats import BY_SUFFIX, format_of, refused_suffix
 from shardstream.names.globs import split_glob
 from shardstream.names.missing import instead_of
-from shardstream.pack.sources.base import LABEL, Reject
+from shardstream.pack.sources.base import LABEL, Reject, SourceReading
 from shardstream.pack.sources.duplicates import check_unique
 from shardstream.pack.sources.keys import MODES
 from shardstream.pack.sources.lists.columns import Wanted
@@ -55,29 +55,6 @@ _SAMPLED = 512  # values that are looked at where a name says that they may be p
 _WEIGHED = 32  # indexes by which the mean size of a sample is told
 _MOSTLY = 0.9
 _OR_PACK = ", or pack it"  # what formats propose where they do not read in place
-
-
-@dataclass(frozen=True)
-class SourceReading:
-    """How a source is read, where it is not samples from Python.
-
-    Attributes:
-        format: Name of the format, of data of another library; ``None``: as it is recognised.
-        options: Of reading it; ``None``: those of the catalogue that is there, if any.
-        progress: Told of each object that is indexed.
-        allow_other_origins: Whether a list that is not local may name files beyond its own bucket or host.
-        split_names: Whether directories that are called like splits are splits, which are never mixed.
-    """
-
-    format: str | None = None
-    options: Mapping[str, str] | None = None
-    progress: OnProgress = ignore
-    allow_other_origins: bool = False
-    split_names: bool = True
-
-    def spec(self, names: tuple[str, ...]) -> Selection:
-        """Which objects are meant."""
-        return Selection.of(names, self.format, self.options)
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,7 +116,8 @@ class ForeignSource(StoredSource):
         wanted: Wanted,
         columns: tuple[str, ...] = (),
     ) -> None:
-        spec = replace(reading.spec(names), chosen=tuple((name, name) for name in sorted(columns)))
+        spec = Selection.of(names, reading.format, reading.options)
+        spec = replace(spec, chosen=tuple((name, name) for name in sorted(columns)))
         found = _found(location, spec, reading)
         catalogue = found.catalogue
         store = open_store(location)

@@ -13,11 +13,11 @@ from shardstream.formats.arrow.columns import TableField
 from shardstream.formats.contract import ForeignFormat, ObjectListing, shown
 from shardstream.formats.jsonl.first_rows import names_files
 from shardstream.formats.scans.rows import ScannedRows
+from shardstream.formats.sources.table_fields import choose_columns, name_of, table_fields
 from shardstream.pack.sources.keys import MODES
 from shardstream.pack.sources.lists.chosen import FILE
 from shardstream.pack.sources.lists.columns import Wanted
 from shardstream.pack.sources.lists.mapping import NAME, FieldRule, is_path
-from shardstream.pack.sources.lists.table_fields import choose_columns, name_of, table_fields
 from shardstream.pack.sources.values import is_picture_name
 from shardstream.storage import Location, Store, open_object
 from shardstream.storage.base.store import ObjectMeta

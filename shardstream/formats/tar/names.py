@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
+from shardstream.dataset.lists.decompression import MAGIC_BYTES, compression_of
 from shardstream.errors import FormatError
-from shardstream.formats.blocks.compressed import MAGIC_BYTES, compression_of
 from shardstream.formats.contract import ObjectListing
 from shardstream.formats.scans.object_bytes import ObjectBytes
 from shardstream.formats.scans.yaml_files import read_yaml

@@ -9,8 +9,9 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from shardstream.dataset.lists.decompression import MAGIC_BYTES, compression_of
 from shardstream.errors import UsageError
-from shardstream.formats.blocks.compressed import MAGIC_BYTES, compressed_blocks, compression_of, not_read
+from shardstream.formats.blocks.compressed import compressed_blocks, not_read
 from shardstream.formats.blocks.found_blocks import FoundBlocks
 from shardstream.formats.contract import ForeignFormat, ForeignObject, ObjectListing, Recognised
 from shardstream.formats.scans.object_bytes import ObjectBytes

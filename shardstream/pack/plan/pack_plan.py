@@ -10,7 +10,6 @@ from functools import partial
 from typing import Any
 
 from shardstream.errors import FieldError, SourceError, TooManyRejectsError, UsageError, did_you_mean
-from shardstream.formats.sources.foreign import SourceReading
 from shardstream.names.globs import split_glob
 from shardstream.names.splits import SplitsError
 from shardstream.pack.encode.files import Files
@@ -38,7 +37,7 @@ from shardstream.pack.plan.dedup import without_copies
 from shardstream.pack.plan.first_pass import Run, materialize
 from shardstream.pack.plan.layout import PackLayout, fingerprint_of, make_layout
 from shardstream.pack.sources import Reject, Source
-from shardstream.pack.sources.base import StreamSource
+from shardstream.pack.sources.base import SourceReading, StreamSource
 from shardstream.pack.sources.classes import names_of, place_of
 from shardstream.pack.sources.declared import stored_types
 from shardstream.pack.sources.opening import names_urls, open_source, roots

@@ -1,11 +1,13 @@
 """Where samples come from.
 
 =================  ===============================================================================
-``opening``        ``open_source``: which of these it is, by what lies there
+``opening``        ``open_source``: the source that a user wants packed
+``recognizers``    an ordered list of recognizers: which of these sources it is
 ``base``           the contract: ``Source``, ``Part``, ``Item``, ``Reject``; what a file becomes
 ``lists/``         lists: tab-separated lines, csv, JSON lines, Parquet and others
 ``folders``        folders of class folders, flat folders, patterns; one file a sample, or several
 ``listings``       all files below a folder or URL
+``look``           some of the names in a directory, by which it is recognized
 ``keys``           keys from paths, line numbers and columns
 ``paths``          paths and URLs; pure text
 ``media``          which files are images, audio or video

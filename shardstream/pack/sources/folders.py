@@ -16,14 +16,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 from itertools import pairwise
-from typing import Any, Literal, TypeAlias
+from typing import Any, Literal, Protocol, TypeAlias
 
 import msgpack
 import numpy as np
 import xxhash
 
 from shardstream.errors import SourceError, UsageError
-from shardstream.formats.sources.containers import holds_containers, is_container
 from shardstream.images.formats import BY_SUFFIX, refused_suffix
 from shardstream.names.splits import refuse_splits
 from shardstream.names.strays import Strays
@@ -150,11 +149,30 @@ class _Found:
     shown: list[str] = field(default_factory=list)  # some of these
 
 
+class Containers(Protocol):
+    """Tells which files hold many samples each, so that they are never packed as if each were a sample."""
+
+    def is_container(self, name: str) -> bool:
+        """Whether a file is called like one."""
+        ...
+
+    def holds_containers(self, url: str, examples: Sequence[str], count: int) -> SourceError:
+        """The error for a directory that has more of them than images.
+
+        Args:
+            url: The directory.
+            examples: Some of their names.
+            count: Their number.
+        """
+        ...
+
+
 class FolderSource(RecordSource[FileReader]):
     """All files below a folder or URL, or those that match a pattern, in the order of their paths.
 
     Args:
         listing: What to list.
+        containers: Tells which files hold many samples each.
         key: ``"path"`` (relative to the folder), ``"stem"``, ``"line"`` (the number in sorting order, from 1), or
             ``"auto"`` (as ``"path"``, equal ones numbered).
         group: ``"file"``, or ``"stem"`` for samples of several files.
@@ -173,6 +191,7 @@ class FolderSource(RecordSource[FileReader]):
     def __init__(
         self,
         listing: FileListing,
+        containers: Containers,
         *,
         key: str = "path",
         group: Group = "file",
@@ -192,11 +211,11 @@ class FolderSource(RecordSource[FileReader]):
         try:
             if split_names:
                 refuse_splits(root, found.folders.difference(listed))  # before millions of files are listed
-            self._list(listing.entries(strays), found, group, flat=flat)
+            self._list(listing.entries(strays), found, group, containers, flat=flat)
             if split_names:
                 refuse_splits(root, found.folders.difference(listed))
             if found.containers > found.pictures:
-                raise holds_containers(root, found.shown, found.containers)
+                raise containers.holds_containers(root, found.shown, found.containers)
             self._records, images, names = self._choose(found, flat=flat)
             cls_files = found.cls_files and labels != "name"
             self.notes = (*self.notes, *strays.notes)
@@ -225,7 +244,9 @@ class FolderSource(RecordSource[FileReader]):
                 self._keys, len(self), named=self._path, url=self.url, hint=hint, number=key == "auto"
             )
 
-    def _list(self, listed: Iterator[Entry], found: _Found, group: Group, *, flat: bool) -> None:
+    def _list(
+        self, listed: Iterator[Entry], found: _Found, group: Group, containers: Containers, *, flat: bool
+    ) -> None:
         samples = (
             grouped(listed, _stem)
             if group == "stem"
@@ -247,14 +268,14 @@ class FolderSource(RecordSource[FileReader]):
             image = any(_is_image(entry.path) for entry in entries)
             found.pictures += image
             if not image:
-                self._count_containers(found, entries)
+                self._count_containers(found, entries, containers)
             found.images = found.images[0] or (image and inside), found.images[1] or (image and not inside)
             (found.inside if inside else found.beside).add(_record(stem, entries))
 
     @staticmethod
-    def _count_containers(found: _Found, entries: list[Entry]) -> None:
+    def _count_containers(found: _Found, entries: list[Entry], containers: Containers) -> None:
         for entry in entries:
-            if is_container(entry.path):
+            if containers.is_container(entry.path):
                 found.containers += 1
                 if len(found.shown) <= _SHOWN:
                     found.shown.append(valid_unicode(entry.path))

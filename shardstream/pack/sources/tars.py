@@ -13,17 +13,18 @@ import lzma
 import os
 import tarfile
 import zlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
 import xxhash
 
+from shardstream.dataset.lists.decompression import MAGIC_BYTES, compression_of
 from shardstream.errors import FormatError, NotFoundError, ShardStreamError, SourceError
 from shardstream.faults import REST_IS_LOST, fault_kind
 from shardstream.names.braces import without_braces
-from shardstream.names.globs import local_matches
+from shardstream.names.globs import local_matches, split_glob
 from shardstream.names.missing import instead_of
 from shardstream.names.strays import Strays, find_stray
 from shardstream.pack.sources.base import LABEL, Item, Reject, SourcePart, StreamSource
@@ -35,6 +36,7 @@ from shardstream.storage.base.ranged import RangedFile
 from shardstream.text import valid_unicode
 from shardstream.threads import each
 
+COMPRESSED_TARS = (".tar.gz", ".tgz", ".tar.bz2", ".tbz2", ".tar.xz", ".txz", ".tar.zst", ".tar.lz4")
 _REQUESTS = 16  # sizes asked of a store at once
 _BLOCK = 8 << 20  # read at once from a store
 _OWN = "__"  # members of WebDataset's and ours that are not samples lie in folders that begin so
@@ -199,3 +201,24 @@ def tar_paths(source: str) -> list[str]:
         else:
             found += local_matches(path)
     return found
+
+
+def is_tar(path: str) -> bool:
+    """Whether a path, list in braces, or glob is called like tar files, compressed or not."""
+    return path.lower().rstrip("*?.").endswith((".tar", *COMPRESSED_TARS))
+
+
+def is_streamed(paths: Sequence[str], at: Callable[[str], Location]) -> bool:
+    """Whether tar files can only be read in order: those that are compressed, or come through a pipe."""
+    if any(path.partition("?")[0].lower().endswith(COMPRESSED_TARS) for path in paths):
+        return True
+    first = paths[0] if paths else ""
+    if not first or ("://" in first and split_glob(first) is not None):
+        return False
+    if "://" not in first and not os.path.isfile(first):
+        return os.path.exists(first)
+    try:
+        store, name = open_object(at(first))
+        return compression_of(store.get(name, 0, min(MAGIC_BYTES, store.size(name)))) is not None
+    except NotFoundError:
+        return False  # whoever opens it says so

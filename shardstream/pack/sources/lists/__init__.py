@@ -1,4 +1,4 @@
-"""Lists of files: text in several forms, Parquet and Arrow.
+"""Lists of files: text in several forms.
 
 =================  =================================================================
 ``source``         lists: tab-separated lines, csv, JSON lines, and others
@@ -16,7 +16,5 @@
 ``spans``          where paths stand in a block of lines, in numpy
 ``objects``        JSON lines as lines of plain text
 ``spool``          records by number, read by workers; copied to a temporary file
-``tables``         lists in Parquet and Arrow files
-``table_fields``   their columns as the readers in place have them
 =================  =================================================================
 """

@@ -23,17 +23,16 @@ from numpy.typing import NDArray
 from shardstream.errors import SourceError, UsageError
 from shardstream.extras import require
 from shardstream.formats.arrow.columns import TableField
+from shardstream.formats.sources.table_fields import choose_columns, name_of, read_in_place, table_fields
 from shardstream.pack.sources.lists.columns import Columns, Wanted, settled, understand
 from shardstream.pack.sources.lists.mapping import FieldRule
 from shardstream.pack.sources.lists.records import CellKind, Column, packed
 from shardstream.pack.sources.lists.source import ListSource, row_reader, suffix_of
 from shardstream.pack.sources.lists.spool import Records, Spool
-from shardstream.pack.sources.lists.table_fields import choose_columns, name_of, read_in_place, table_fields
 from shardstream.shards.fields import FieldType
 from shardstream.storage import Location, open_object
 from shardstream.storage.base.ranged import RangedFile
 
-TABLES = (".parquet", ".arrow", ".feather")
 _ROWS = 1 << 14
 _READ = 1 << 20
 _TEXT = frozenset(("string", "large_string", "string_view"))
