@@ -36,7 +36,7 @@ IMPORTED = (
     "pandas",  # which pyarrow imports where it is there
     "pyarrow.parquet",
     "torch.utils.data",
-    *(f"shardstream.{name}" for name in ("diagnose.verify", "stream", "storage.cache")),
+    *(f"shardstream.{name}" for name in ("diagnose.verify", "formats.sources", "stream", "storage.cache")),
     *(f"shardstream.pack.{name}" for name in ("run", "repack", "merge", "export", "sources.opening")),
     *(f"shardstream.pack.export.{name}" for name in ("files", "webdataset", "parquet", "mds")),
 )
