@@ -1,10 +1,11 @@
-"""The ordered list of recognizers: which of them takes a source."""
+"""The ordered list of recognizers: which of them takes a source, and what is imported to decide it."""
 
 from __future__ import annotations
 
 import subprocess
 import sys
 from collections.abc import Callable
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -14,11 +15,13 @@ from pyarrow import parquet
 
 import shardstream.formats.sources
 from shardstream.errors import ShardStreamError
+from shardstream.pack.repack import repack
+from shardstream.pack.run import pack
 from shardstream.pack.sources.lists.columns import Wanted
 from shardstream.pack.sources.recognizers import Place, SourceFormats, recognizers
 
 from .foreign import members, tar_bytes
-from .making import jpeg
+from .making import jpeg, photos, samples
 
 _KNOWN: SourceFormats = shardstream.formats.sources  # by the type checker: the package keeps the contract
 
@@ -113,3 +116,24 @@ print(*(name for name in sys.modules if name.startswith("shardstream.formats")))
 def test_samples_and_streamed_tars_are_taken_before_formats_are_imported(tmp_path: Path) -> None:
     command = [sys.executable, "-c", OPENED, str(tar(tmp_path / "a.tar.gz"))]
     assert subprocess.run(command, capture_output=True, text=True, check=True).stdout.split() == []
+
+
+LOADED = """
+import sys
+
+def loaded(sample):
+    return {"modules": " ".join(name for name in sys.modules if name.startswith("shardstream.formats"))}
+"""
+
+
+def test_workers_import_no_formats(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write(tmp_path / "code/transforms_of_workers.py", LOADED)
+    monkeypatch.syspath_prepend(tmp_path / "code")
+    loaded = import_module("transforms_of_workers").loaded
+    names = [f"in/{path}" for path in photos(tmp_path / "in", 6)]
+    sources = {"directories": tmp_path / "in", "tables": table(tmp_path / "list.parquet", {"path": names})}
+    for name, source in sources.items():
+        pack(source, tmp_path / name, transform=loaded, shard_size="1kB", workers=2)
+    repack(tmp_path / "directories", tmp_path / "ours", transform=loaded, shard_size="1kB", workers=2)
+    for name in (*sources, "ours"):
+        assert {sample["modules"] for sample in samples(tmp_path / name).values()} == {b""}
