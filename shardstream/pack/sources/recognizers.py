@@ -13,6 +13,7 @@ from functools import cached_property
 from importlib import import_module
 from typing import Any, Protocol, cast
 
+from shardstream.dataset.formats import BUILT_IN
 from shardstream.dataset.lists.compressed import is_archive
 from shardstream.errors import SourceError, UsageError
 from shardstream.images.formats import BY_SUFFIX
@@ -33,8 +34,6 @@ from shardstream.pack.sources.tars import TarSource, is_streamed, is_tar, tar_pa
 from shardstream.storage import Location, locate, open_object
 from shardstream.storage.base.location import Access
 
-BUILT_IN = "shardstream.formats"
-"""The package that knows the formats of other libraries; nothing imports it before it is needed."""
 _PICTURES = {f".{suffix}" for suffix in BY_SUFFIX}
 
 
