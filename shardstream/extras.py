@@ -1,4 +1,4 @@
-"""Other packages: imports with a message that says what to install, and what is used of their insides."""
+"""Imports by name: other packages, with a message that says what to install, and our package of formats."""
 
 from __future__ import annotations
 
@@ -11,6 +11,13 @@ from shardstream.errors import MissingExtraError
 
 NEWEST_TESTED = {"Python": "3.13", "torch": "2.14"}
 """Newest versions that tests ran with, see docs/dev/insides.md. `shardstream doctor` warns of newer ones."""
+BUILT_IN = "shardstream.formats"
+"""The package that reads formats of other libraries. It is above all others, so they load it by this name."""
+
+
+def built_in(module: str) -> ModuleType:
+    """Import a module of `BUILT_IN`, such as ``"registry"``."""
+    return importlib.import_module(f"{BUILT_IN}.{module}")
 
 
 def require(module: str, *, extra: str, purpose: str) -> ModuleType:

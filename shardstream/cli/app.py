@@ -14,6 +14,7 @@ import typer
 import shardstream
 from shardstream.cli.help import VerbCommand, VerbGroup
 from shardstream.errors import UsageError
+from shardstream.extras import built_in
 from shardstream.text import printable
 
 _WrongUsage: Any = typer.BadParameter.__base__  # click's UsageError, of which Typer may have a copy of its own
@@ -25,8 +26,7 @@ class Verb(NamedTuple):
     Attributes:
         panel: The group that it stands in.
         summary: What it does, in a line.
-        module: Its name, below ``shardstream.cli.verbs`` unless it has a dot. It has a function of the verb's name, or,
-            for several commands, an ``app``.
+        module: What has a function of the verb's name, or, for several commands, an ``app``.
     """
 
     panel: str
@@ -35,34 +35,25 @@ class Verb(NamedTuple):
 
 
 _MAKE, _FOREIGN, _LOOK = "Make data sets", "Data of other libraries", "Look and measure"
-_FORMATS = "shardstream.formats.commands."
+_VERBS = "shardstream.cli.verbs."
 VERBS = {
-    "pack": Verb(_MAKE, "Pack files into shards.", "pack"),
+    "pack": Verb(_MAKE, "Pack files into shards.", _VERBS + "pack"),
     "repack": Verb(
         _MAKE,
         "Pack a data set again: other order, format, size of shards, or a part of it.",
-        "repack",
+        _VERBS + "repack",
     ),
-    "merge": Verb(_MAKE, "Make one data set of several, by copying their shards byte for byte.", "merge"),
-    "index": Verb(
-        _FOREIGN,
-        "Find every sample once, so that the data are streamed where they lie.",
-        _FORMATS + "index",
-    ),
-    "migrate": Verb(
-        _FOREIGN,
-        "Say what it takes to train on data of another library with this one.",
-        _FORMATS + "migrate",
-    ),
-    "export": Verb(_FOREIGN, "Write a data set as files, WebDataset, MDS or Parquet.", "export"),
-    "info": Verb(_LOOK, "Say what a data set holds.", "info"),
-    "view": Verb(_LOOK, "Show samples as text, or as a page of pictures.", "view"),
-    "verify": Verb(_LOOK, "Read a data set whole and compare every byte with what was written.", "verify"),
-    "bench": Verb(_LOOK, "Measure how fast a data set streams, or how fast images decode.", "bench"),
-    "doctor": Verb(_LOOK, "Look at this machine as training would find it, and say what to change.", "doctor"),
-    "top": Verb(_LOOK, "Show what each worker of a run on this machine is at.", "top"),
-    "errors": Verb(_LOOK, "Explain an error: what brings it about, what to do, and an example.", "errors"),
-    "cache": Verb(_LOOK, "Look at the cache of this machine, fill it, check it, clear it.", "cache"),
+    "merge": Verb(_MAKE, "Make one data set of several, by copying their shards byte for byte.", _VERBS + "merge"),
+    **{name: Verb(*command) for name, command in built_in("commands").COMMANDS.items()},
+    "export": Verb(_FOREIGN, "Write a data set as files, WebDataset, MDS or Parquet.", _VERBS + "export"),
+    "info": Verb(_LOOK, "Say what a data set holds.", _VERBS + "info"),
+    "view": Verb(_LOOK, "Show samples as text, or as a page of pictures.", _VERBS + "view"),
+    "verify": Verb(_LOOK, "Read a data set whole and compare every byte with what was written.", _VERBS + "verify"),
+    "bench": Verb(_LOOK, "Measure how fast a data set streams, or how fast images decode.", _VERBS + "bench"),
+    "doctor": Verb(_LOOK, "Look at this machine as training would find it, and say what to change.", _VERBS + "doctor"),
+    "top": Verb(_LOOK, "Show what each worker of a run on this machine is at.", _VERBS + "top"),
+    "errors": Verb(_LOOK, "Explain an error: what brings it about, what to do, and an example.", _VERBS + "errors"),
+    "cache": Verb(_LOOK, "Look at the cache of this machine, fill it, check it, clear it.", _VERBS + "cache"),
 }
 
 
@@ -114,7 +105,7 @@ def _keep_streams() -> None:
 
 def _imported(name: str) -> Any:
     """The command of a verb."""
-    module = import_module(path if "." in (path := VERBS[name].module) else f"shardstream.cli.verbs.{path}")
+    module = import_module(VERBS[name].module)
     made = getattr(module, "app", None)
     if made is None:
         made = typer.Typer(add_completion=False, rich_markup_mode=None)

@@ -1,78 +1,213 @@
-"""The foreign formats by name, in the order in which they are asked, and their forms."""
+"""The formats by name, in the order in which they are asked, and their forms.
+
+A format is imported when it is asked for: a process that reads values imports the one that wrote the catalog.
+"""
 
 from __future__ import annotations
 
+import inspect
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
-from functools import partial
+from functools import cache, partial
 
-from shardstream.errors import DataError, FormatError, PlaceholderError, UsageError, did_you_mean
-from shardstream.formats.arrow.format import Arrow
-from shardstream.formats.beton import Beton
-from shardstream.formats.chunks.litdata import LitData
-from shardstream.formats.chunks.mds import Mds
+from shardstream.errors import DataError, FormatError, MissingExtraError, PlaceholderError, UsageError, did_you_mean
+from shardstream.formats import plugins
 from shardstream.formats.contract import ForeignFormat, Form, ObjectListing, Recognised, Remembered
-from shardstream.formats.detection.coco import Coco
-from shardstream.formats.detection.yolo import Yolo
-from shardstream.formats.files.format import SingleFiles
-from shardstream.formats.hdf5.format import Hdf5
-from shardstream.formats.jsonl.format import JsonLines
-from shardstream.formats.lmdb.format import LmdbFormat
-from shardstream.formats.npy import Npy
-from shardstream.formats.parquet.format import Parquet
-from shardstream.formats.recordio.format import RecordIO
+from shardstream.formats.plugins import Plugin
 from shardstream.formats.scans.names import accompanies
-from shardstream.formats.tar.tar_of_tars import TarOfTars
-from shardstream.formats.tar.webdataset import WebDataset
-from shardstream.formats.tfrecord.format import TFRecord
-from shardstream.formats.tokens.megatron import Megatron
-from shardstream.formats.tokens.nanogpt import NanoGpt
-from shardstream.formats.zip.format import Zip
 
 # One a line: those that are told by a file of theirs (index.json) before those that are told by names.
-_ALL: tuple[ForeignFormat, ...] = (
-    Mds(),
-    LitData(),
-    Arrow(),
-    LmdbFormat(),
-    TarOfTars(),
-    WebDataset(),
-    Zip(),
-    RecordIO(),
-    TFRecord(),
-    Beton(),
-    Megatron(),
-    NanoGpt(),
-    Npy(),
-    Parquet(),
-    Hdf5(),
-    JsonLines(),
-    Coco(),
-    Yolo(),
-    SingleFiles(),
-)
-
+_OURS = {
+    "mds": "chunks.mds:Mds",
+    "litdata": "chunks.litdata:LitData",
+    "arrow": "arrow.format:Arrow",
+    "lmdb": "lmdb.format:LmdbFormat",
+    "tar-of-tars": "tar.tar_of_tars:TarOfTars",
+    "webdataset": "tar.webdataset:WebDataset",
+    "zip": "zip.format:Zip",
+    "recordio": "recordio.format:RecordIO",
+    "tfrecord": "tfrecord.format:TFRecord",
+    "beton": "beton:Beton",
+    "megatron": "tokens.megatron:Megatron",
+    "nanogpt": "tokens.nanogpt:NanoGpt",
+    "npy": "npy:Npy",
+    "parquet": "parquet.format:Parquet",
+    "hdf5": "hdf5.format:Hdf5",
+    "jsonl": "jsonl.format:JsonLines",
+    "coco": "detection.coco:Coco",
+    "yolo": "detection.yolo:Yolo",
+    "files": "files.format:SingleFiles",
+}
+_NAME = re.compile(r"[a-z0-9][a-z0-9_-]*")  # in a codec, "." and ":" follow it
+_PATH = re.compile(r"[\w.]+:[\w.]+")
+_PACKAGE = re.compile(r"[A-Za-z0-9._-]*")
 _LOOKED_AT = 64  # files that may be placeholders, where no format takes a listing
-FORMATS: dict[str, ForeignFormat] = {one.name: one for one in _ALL}
-_SURE = [one for one in _ALL if not one.fallback]
-_FALLBACK = [one for one in _ALL if one.fallback]
+_registered: dict[str, Plugin] = {}
+
+
+def register(format: type[ForeignFormat]) -> type[ForeignFormat]:
+    """Add a format to this process, for programs whose formats are no installed plug-in; also as a decorator.
+
+    Worker processes find it by its module and name, so it must be a class at the top of a module.
+
+    Raises:
+        UsageError: It is no such class, or a built-in format has its name.
+    """
+    plugin = Plugin(str(getattr(format, "name", "")), f"{format.__module__}:{format.__qualname__}")
+    if why := _wrong_name(plugin.name) or _wrong_class(format, plugin.name):
+        raise UsageError(f"{plugin.path} cannot be registered: {why}", hint="see docs/formats.md for an example")
+    if "<" in format.__qualname__:
+        what = f"{plugin.path} cannot be registered: other processes cannot find a class that is inside of a function"
+        raise UsageError(what, hint="move the class to the top of a module")
+    _registered[plugin.name] = plugin
+    _imported.cache_clear()
+    return format
+
+
+def unregister(name: str) -> None:
+    """Remove a format that `register` added; KeyError if it added none of this name."""
+    del _registered[name]
+    _imported.cache_clear()
+
+
+def plugin_of(name: str) -> Plugin | None:
+    """The plug-in that brings a format; ``None`` for a built-in one, and where nothing does."""
+    if name in _OURS:
+        return None
+    return _registered.get(name) or _installed().get(name)
+
+
+def restore(plugin: Plugin | None) -> None:
+    """Make the format of another process known in this one: pickles of what reads values bring it along."""
+    if plugin is not None:
+        _registered[plugin.name] = plugin
+
+
+@cache
+def _installed() -> dict[str, Plugin]:
+    """The formats of other distributions by name; a name that is taken is one warning."""
+    found: dict[str, Plugin] = {}
+    for plugin in plugins.plugins(plugins.FORMATS):
+        if why := _wrong_name(plugin.name):
+            plugins.refuse(plugin, why)
+        elif plugin.name in found:
+            plugins.refuse(plugin, f"{found[plugin.name]} has the same name")
+        else:
+            found[plugin.name] = plugin
+    return found
+
+
+def _wrong_name(name: str) -> str:
+    if name in _OURS:
+        return f"a built-in format is called {name!r}; give it another name"
+    return "" if _NAME.fullmatch(name) else f"{name!r} is no name: use lower-case letters, digits, '-' and '_'"
+
+
+def _wrong_class(format: object, name: str) -> str:
+    if not (isinstance(format, type) and issubclass(format, ForeignFormat)):
+        return "it is no subclass of shardstream.formats.contract.ForeignFormat"
+    if inspect.isabstract(format):
+        return f"it lacks {', '.join(sorted(format.__abstractmethods__))}"
+    if not getattr(format, "title", ""):
+        return "its title is missing: what messages call it"
+    return "" if getattr(format, "name", None) == name else f"its name is {getattr(format, 'name', None)!r}"
+
+
+@cache
+def _built_in(name: str) -> ForeignFormat:
+    format: ForeignFormat = Plugin(name, f"shardstream.formats.{_OURS[name]}").load()()
+    return format
+
+
+@cache
+def _imported(plugin: Plugin) -> ForeignFormat | Exception:
+    """The format of a plug-in, or why there is none, which is one warning for an installed one."""
+    try:
+        format = plugin.load()
+        if why := _wrong_class(format, plugin.name):
+            raise TypeError(why)
+        made: ForeignFormat = format()
+    except Exception as error:  # whatever code of somebody else raises
+        if plugin.name not in _registered:
+            plugins.refuse(plugin, error)
+        return error
+    return made
+
+
+def _all() -> list[ForeignFormat]:
+    """All formats that can be imported, the built-in ones first."""
+    others = [_imported(one) for one in (_installed() | _registered).values()]
+    return [*map(_built_in, _OURS), *(one for one in others if isinstance(one, ForeignFormat))]
+
+
+def format_names() -> list[str]:
+    """Names of all formats, the built-in ones first."""
+    return [*_OURS, *(_installed() | _registered)]
 
 
 def format_named(name: str) -> ForeignFormat:
-    """The format of this name; UsageError where there is none."""
-    try:
-        return FORMATS[name]
-    except KeyError:
-        hint = f"{did_you_mean(name, FORMATS)}formats are {', '.join(FORMATS)}"
-        raise UsageError(f"there is no source format {name!r}", hint=hint) from None
+    """The format of this name.
+
+    Raises:
+        UsageError: There is none.
+        MissingExtraError: A plug-in that cannot be imported brings it.
+    """
+    if name in _OURS:
+        return _built_in(name)
+    plugin = plugin_of(name)
+    if plugin is None:
+        names = format_names()
+        hint = f"{did_you_mean(name, names)}formats are {', '.join(names)}"
+        raise UsageError(f"there is no source format {name!r}", hint=hint)
+    format = _imported(plugin)
+    if isinstance(format, Exception):
+        raise plugin.missing(format) from format
+    return format
+
+
+def check_known(name: str, brought: Mapping[str, str], *, url: str) -> None:
+    """Refuse a catalog of a format that is not known here.
+
+    Args:
+        name: The format.
+        brought: What the catalog says of its plug-in. Only the error tells it: nothing that a file names is imported.
+        url: Where the catalog is.
+
+    Raises:
+        MissingExtraError: A plug-in brings the format, and isn't installed.
+        UsageError: There is no such format.
+        ValueError: The catalog names a plug-in that cannot be one.
+    """
+    if name in _OURS or plugin_of(name) is not None:
+        return
+    if not brought:
+        format_named(name)
+    path, package = brought["format"], brought["package"]
+    if not (_PATH.fullmatch(path) and _PACKAGE.fullmatch(package)):
+        raise ValueError(f"no plug-in: {path!r} of {package!r}")
+    of = f", of the package {package!r}," if package else ""
+    raise MissingExtraError(
+        f"the data are indexed in the format {name!r}, and its plug-in {path}{of} is not installed",
+        url=url,
+        hint=f"pip install {package}" if package else f"call register({path.rpartition(':')[2]}) first, as then",
+    )
+
+
+def brought_by(name: str) -> dict[str, str]:
+    """What a catalog says of the plug-in that brings a format; empty for a built-in one."""
+    plugin = plugin_of(name)
+    return {} if plugin is None else {"format": plugin.path, "package": plugin.distribution}
 
 
 def form_of(codec: str) -> tuple[Form, str]:
     """The form that a column's codec names, and the text that it is called with; UsageError where there is none."""
     name, _, text = codec.partition(":")
     source, _, form = name.partition(".")
-    found = FORMATS[source].forms.get(form) if source in FORMATS else None
+    found = None
+    if form and (source in _OURS or plugin_of(source) is not None):
+        found = format_named(source).forms.get(form)
     if found is None:
         raise UsageError(f"there is no form {name!r}")
     return found, text
@@ -141,7 +276,9 @@ def _ask_all(
         found = ask([format_named(remembered.source)], named=remembered.named)
         if found:
             return found
-    return ask(_SURE, named=False) or (ask(_FALLBACK, named=False) if loose else [])
+    formats = _all()
+    found = ask([one for one in formats if not one.fallback], named=False)
+    return found or (ask([one for one in formats if one.fallback], named=False) if loose else [])
 
 
 def refuse_placeholders(listing: ObjectListing, error: FormatError | None = None) -> None:
@@ -172,7 +309,7 @@ def _which(found: Sequence[tuple[ForeignFormat, Recognised]], url: str) -> str:
 def _refuse_mixture(listing: ObjectListing, options: Mapping[str, str]) -> None:
     """Refuse files of a format among others, which may be meant as well; UsageError."""
     found = []
-    for format in _SURE:
+    for format in (one for one in _all() if not one.fallback):
         with suppress(DataError, UsageError):
             found += _answers(listing, options, None, [format], named=True)
     if not found:

@@ -49,8 +49,9 @@ def test_help_imports_no_room() -> None:
     found = set(python(code).splitlines()[-1].split())
     ours = {name for name in found if name.split(".")[0] == "shardstream"} - LIGHT
     assert {".".join(name.split(".")[:2]) for name in ours} == {
-        f"shardstream.{name}" for name in ("cli", "extras", "sizes")
+        f"shardstream.{name}" for name in ("cli", "extras", "sizes", "formats")
     }
+    assert {name for name in ours if name.startswith("shardstream.formats.")} == {"shardstream.formats.commands"}
     assert not (HEAVY - {"concurrent.futures"}) & found
 
 

@@ -34,7 +34,8 @@ from shardstream.formats.catalog.object_table import RESTORE, ObjectTable
 from shardstream.formats.contract import ForeignFormat
 from shardstream.formats.framing import FRAMING
 from shardstream.formats.loose import LOOSE
-from shardstream.formats.registry import format_named
+from shardstream.formats.plugins import Plugin
+from shardstream.formats.registry import brought_by, check_known, format_named, plugin_of, restore
 from shardstream.formats.scans.rows import Loss, Remark, sentences, told_losses
 from shardstream.shards.external import ExternalInfo
 from shardstream.shards.field_names import check_field_name
@@ -79,6 +80,14 @@ class Reading:
     def framing(self) -> Framing:
         """What reads its values."""
         return LOOSE if self.format.loose else FRAMING
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _restored, (plugin_of(self.source), self.source, self.options, self.chosen, self.checked)
+
+
+def _restored(plugin: Plugin | None, *values: Any) -> Reading:
+    restore(plugin)
+    return Reading(*values)
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -303,7 +312,7 @@ class Catalogue(Manifest):
             if not all(type(text) is str for text in [*pairs, *notes, *(classes or ())]):
                 raise TypeError("options, chosen fields, notes, what is lost, and classes must be text")
             remarks = {name: [_remark(*one) for one in some] for name, some in found.get("remarks", {}).items()}
-            format_named(found["source"])
+            check_known(found["source"], found.get("plugin", {}), url=place)
             data = table(_table_name(found))
             catalogue = cls.made(
                 ObjectTable.parse(data, url=f"{place}/{found['table']}"),
@@ -329,6 +338,7 @@ class Catalogue(Manifest):
                 "format": FORMAT,
                 "format_version": FORMAT_VERSION,
                 "source": self.reading.source,
+                **({"plugin": plugin} if (plugin := brought_by(self.reading.source)) else {}),
                 "options": dict(self.reading.options),
                 "chosen": dict(self.reading.chosen),
                 "checked": self.reading.checked,

@@ -8,16 +8,26 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from typing import Any
 
 import xxhash
 
 from shardstream.dataset.shard import IndexBytes
 from shardstream.dataset.shared import SharedBytes
-from shardstream.errors import ChangedError, DataError, NotFoundError, ShardStreamError, StorageError
+from shardstream.errors import (
+    ChangedError,
+    DataError,
+    MissingExtraError,
+    NotFoundError,
+    ShardStreamError,
+    StorageError,
+)
 from shardstream.formats.blocks import BlockStore
 from shardstream.formats.catalog import CATALOGUE_NAME
 from shardstream.formats.catalog.catalog import OURS, Catalogue, table_name_of
 from shardstream.formats.catalog.journal import Journal
+from shardstream.formats.plugins import Plugin
+from shardstream.formats.registry import plugin_of, restore
 from shardstream.shards.layout import checksum
 from shardstream.storage import Request, Store
 from shardstream.storage.cache import Cache, Identity
@@ -62,8 +72,9 @@ class FoundCatalogue:
         self.catalogue = Catalogue.parse_catalogue(head.view, lambda _: table.view, place=store.url, url=url)
         self._shared = head, table
 
-    def __reduce__(self) -> tuple[type[FoundCatalogue], tuple[Store, str, SharedBytes, SharedBytes, int]]:
-        return FoundCatalogue, (self.store, self.catalogue.url, *self._shared, self.opened)
+    def __reduce__(self) -> tuple[Any, ...]:
+        plugin = plugin_of(self.catalogue.reading.source)
+        return _restored, (plugin, self.store, self.catalogue.url, *self._shared, self.opened)
 
     def index_bytes(self, number: int, main: Store) -> IndexBytes:
         """Where the index of a shard lies; ``main`` is what the data set is read through."""
@@ -133,7 +144,7 @@ class FoundCatalogue:
             StorageError: The store cannot be written.
         """
         catalogue, used = self.catalogue, {CATALOGUE_NAME}
-        with suppress(DataError, NotFoundError):
+        with suppress(DataError, MissingExtraError, NotFoundError):
             if (before := read_catalogue(store, store.url)) is not None:  # other runs may still read its indexes
                 used |= {before.catalogue.table_name, before.catalogue.indexes_name}
         with store.create(catalogue.indexes_name) as out:
@@ -147,6 +158,11 @@ class FoundCatalogue:
         beside = read_catalogue(store, store.url)
         assert beside is not None, "the same"
         return beside
+
+
+def _restored(plugin: Plugin | None, *place: Any) -> FoundCatalogue:
+    restore(plugin)
+    return FoundCatalogue(*place)
 
 
 def read_catalogue(store: Store, url: str) -> FoundCatalogue | None:
@@ -178,19 +194,27 @@ class KeptCatalogue:
 
     Raises:
         OSError: The folder cannot be made, or is somebody else's.
+
+    Attributes:
+        absent: The error for a catalog that is there, of a format whose plug-in is not installed.
     """
 
     def __init__(self, url: str, digest: str, root: Folder) -> None:
         self._url = url
+        self.absent: MissingExtraError | None = None
         self.folder = _private(_private(root, CATALOGUES), digest)
         self.store = LocalStore(self.folder.path)
 
     def find(self) -> FoundCatalogue | None:
         """The catalogue that is kept; ``None`` if there is none, or a damaged one, or one that lost its indexes."""
-        with suppress(DataError, NotFoundError):
+        try:
             found = read_catalogue(LocalStore(self.folder.path), self._url)
             if found is not None and found.store.size(found.catalogue.indexes_name) == found.catalogue.indexes_bytes:
                 return found
+        except MissingExtraError as error:
+            self.absent = error
+        except (DataError, NotFoundError):
+            pass
         return None
 
     def save(self, catalogue: Catalogue, indexes: str) -> FoundCatalogue:

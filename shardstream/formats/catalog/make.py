@@ -10,7 +10,7 @@ from dataclasses import replace
 import numpy as np
 
 from shardstream.dataset.formats import Selection
-from shardstream.errors import ShardStreamError, StorageError
+from shardstream.errors import MissingExtraError, ShardStreamError, StorageError
 from shardstream.formats.catalog.catalog import Reading
 from shardstream.formats.catalog.journal import Journal, ObjectState
 from shardstream.formats.catalog.kept import FoundCatalogue, KeptCatalogue, read_catalogue, roots
@@ -24,7 +24,7 @@ from shardstream.formats.framing import is_form
 from shardstream.shards.fields import IMAGE
 from shardstream.shards.layout import parse_index
 from shardstream.sizes import plural
-from shardstream.storage import Location, open_store
+from shardstream.storage import Location, Store, open_store
 from shardstream.storage.cache import Cache
 from shardstream.storage.cache.folder import Folder
 from shardstream.text import in_one_line, printable
@@ -51,7 +51,7 @@ def find_or_make(location: Location, selection: Selection, cache: Cache | None, 
     """
     store = open_store(location)
     listing = list_selected(selection, store)
-    beside = None if selection.names else read_catalogue(store, store.url)
+    beside = None if selection.names else _read_beside(store, selection)
     if beside is not None:
         plan = plan_of(listing, selection, making, beside.catalogue)
         if plan.matches(beside.catalogue):
@@ -72,6 +72,16 @@ def find_or_make(location: Location, selection: Selection, cache: Cache | None, 
     )
 
 
+def _read_beside(store: Store, selection: Selection) -> FoundCatalogue | None:
+    """The catalog beside the data; ``None`` also if its plug-in is not installed, and a user names another format."""
+    try:
+        return read_catalogue(store, store.url)
+    except MissingExtraError:
+        if selection.source is None:
+            raise
+        return None
+
+
 def _find_or_make_in(
     root: Folder, listing: ObjectListing, selection: Selection, making: Making, beside: FoundCatalogue | None
 ) -> FoundCatalogue:
@@ -79,6 +89,8 @@ def _find_or_make_in(
     url = listing.store.url
     shelf = KeptCatalogue(url, digest(selection, url), root)
     found = shelf.find()
+    if shelf.absent is not None and beside is None and selection.source is None:
+        raise shelf.absent
     memory = beside or found
     plan = plan_of(listing, selection, making, None if memory is None else memory.catalogue)
     if not making.remembers and selection.asks and _differs(plan.reading, found):

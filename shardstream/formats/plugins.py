@@ -1,0 +1,108 @@
+"""Plug-ins: classes of other distributions, which their entry points name."""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass
+from functools import cache
+from importlib import import_module
+from importlib.metadata import EntryPoint, entry_points
+from typing import Any
+
+from shardstream.errors import MissingExtraError
+from shardstream.text import in_one_line
+
+FORMATS = "shardstream.formats"
+"""Group of entry points that name formats: subclasses of `ForeignFormat`, under their names."""
+SOURCES = "shardstream.sources"
+"""Group of entry points that name recognizers of sources to pack: see `recognizers`."""
+_logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Plugin:
+    """A class of another distribution, not imported yet.
+
+    Attributes:
+        name: The name of the entry point.
+        path: Its place: ``"package.module:NAME"``.
+        distribution: The distribution that brings it; "" if a program registered it.
+        version: Version of the distribution.
+    """
+
+    name: str
+    path: str
+    distribution: str = ""
+    version: str = ""
+
+    def __str__(self) -> str:
+        brought = f", which {self.distribution} {self.version}".rstrip() + " brings" if self.distribution else ""
+        return f"{self.name!r} ({self.path}{brought})"
+
+    def load(self) -> Any:
+        """The class; raises whatever importing its module raises."""
+        module, _, name = self.path.partition(":")
+        found = import_module(module)
+        for part in name.split("."):
+            found = getattr(found, part)
+        return found
+
+    def missing(self, error: Exception) -> MissingExtraError:
+        """The error for a class that cannot be imported here, with what was raised instead."""
+        module = self.path.partition(".")[0].partition(":")[0]
+        brings = f"pip install {self.distribution}" if self.distribution else f"put the module {module!r} on sys.path"
+        return MissingExtraError(
+            f"the plug-in {self} cannot be imported here: {_told(error)}",
+            hint=f"{brings}; worker processes on other machines need it too",
+        )
+
+
+@cache
+def plugins(group: str) -> tuple[Plugin, ...]:
+    """All plug-ins of a group of entry points, sorted by name and distribution; read once per process."""
+    try:
+        found = list(entry_points(group=group))
+    except Exception as error:
+        # One damaged distribution hides all others, and has nothing to do with the data at hand.
+        _logger.warning("plug-ins are not looked for, because entry points cannot be read: %s", _told(error))
+        return ()
+    return tuple(sorted(map(_plugin, found), key=lambda one: (one.name, one.distribution, one.path)))
+
+
+def _plugin(entry: EntryPoint) -> Plugin:
+    distribution = entry.dist
+    try:
+        name, version = ("", "") if distribution is None else (distribution.name, distribution.version)
+    except Exception:  # of metadata that are gone, or damaged
+        name, version = "", ""
+    return Plugin(entry.name, entry.value, name or "", version or "")
+
+
+def refuse(plugin: Plugin, why: str | Exception) -> None:
+    """Warn that a plug-in is left out."""
+    reason = why if isinstance(why, str) else f"it cannot be imported: {_told(why)}"
+    _logger.warning("the plug-in %s is left out: %s", in_one_line(str(plugin)), in_one_line(reason))
+
+
+@cache
+def recognizers() -> tuple[Any, ...]:
+    """The recognizers that plug-ins bring: an instance of each class of the group `SOURCES`, sorted by name.
+
+    A plug-in that cannot be imported, or has no method ``recognize``, is one warning and left out.
+    """
+    made = []
+    for plugin in plugins(SOURCES):
+        try:
+            one = plugin.load()()
+        except Exception as error:  # whatever code of somebody else raises
+            refuse(plugin, error)
+            continue
+        if callable(getattr(one, "recognize", None)):
+            made.append(one)
+        else:
+            refuse(plugin, "it has no method recognize(place, wanted)")
+    return tuple(made)
+
+
+def _told(error: Exception) -> str:
+    return f"{type(error).__name__}: {error}"
