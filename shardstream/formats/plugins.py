@@ -36,8 +36,8 @@ class Plugin:
     version: str = ""
 
     def __str__(self) -> str:
-        brought = f", which {self.distribution} {self.version}".rstrip() + " brings" if self.distribution else ""
-        return f"{self.name!r} ({self.path}{brought})"
+        package = f" of {self.distribution} {self.version}".rstrip() if self.distribution else ""
+        return f"{self.name!r}{package} ({self.path})"
 
     def load(self) -> Any:
         """The class; raises whatever importing its module raises."""

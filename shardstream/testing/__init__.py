@@ -4,6 +4,7 @@
 ``store``      ``ReadOnlyStoreConformance``, ``StoreConformance``: what a `Store` has to hold
 ``framing``    ``FramingConformance``: what a format of shards has to hold
 ``backend``    ``BackendConformance``: what a decoder of images has to hold
+``format``     ``FormatConformance``: what a format of another library has to hold
 ``source``     ``SourceConformance``: what can be packed
 ``memory``     ``MemoryStore``: a store in memory that fails when it is told to
 ``faults``     the faults by name, and what a reader makes of each
@@ -33,6 +34,7 @@ from shardstream.attributes import no_attribute
 if TYPE_CHECKING:
     from shardstream.testing.backend import BackendConformance
     from shardstream.testing.dataset import make_dataset
+    from shardstream.testing.format import FormatConformance
     from shardstream.testing.framing import FramingConformance
     from shardstream.testing.memory import MemoryStore
     from shardstream.testing.source import SourceConformance
@@ -40,6 +42,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "BackendConformance",
+    "FormatConformance",
     "FramingConformance",
     "MemoryStore",
     "ReadOnlyStoreConformance",
@@ -50,6 +53,7 @@ __all__ = [
 
 _MODULES = {
     "BackendConformance": "backend",
+    "FormatConformance": "format",
     "FramingConformance": "framing",
     "MemoryStore": "memory",
     "ReadOnlyStoreConformance": "store",

@@ -312,7 +312,7 @@ class Catalogue(Manifest):
             if not all(type(text) is str for text in [*pairs, *notes, *(classes or ())]):
                 raise TypeError("options, chosen fields, notes, what is lost, and classes must be text")
             remarks = {name: [_remark(*one) for one in some] for name, some in found.get("remarks", {}).items()}
-            check_known(found["source"], found.get("plugin", {}), url=place)
+            check_known(found["source"], found.get("plugin", {}), url=url)
             data = table(_table_name(found))
             catalogue = cls.made(
                 ObjectTable.parse(data, url=f"{place}/{found['table']}"),

@@ -21,6 +21,7 @@ from shardstream.formats.catalog.selected import digest, list_selected, tell_rem
 from shardstream.formats.catalog.write import AbsentFieldError, write_catalogue
 from shardstream.formats.contract import ObjectListing
 from shardstream.formats.framing import is_form
+from shardstream.formats.registry import format_names
 from shardstream.shards.fields import IMAGE
 from shardstream.shards.layout import parse_index
 from shardstream.sizes import plural
@@ -77,7 +78,7 @@ def _read_beside(store: Store, selection: Selection) -> FoundCatalogue | None:
     try:
         return read_catalogue(store, store.url)
     except MissingExtraError:
-        if selection.source is None:
+        if selection.source not in format_names():
             raise
         return None
 
@@ -89,7 +90,7 @@ def _find_or_make_in(
     url = listing.store.url
     shelf = KeptCatalogue(url, digest(selection, url), root)
     found = shelf.find()
-    if shelf.absent is not None and beside is None and selection.source is None:
+    if shelf.absent is not None and beside is None and selection.source not in format_names():
         raise shelf.absent
     memory = beside or found
     plan = plan_of(listing, selection, making, None if memory is None else memory.catalogue)
