@@ -131,7 +131,7 @@ class FormatConformance:
             for name, files in {"no": {}, "empty": {"notes": b""}}.items():
                 place = _put(folder / name, files)
                 what = f"opening a directory with {name} files"
-                expect((FormatError, NotFoundError, UsageError), what, self._open, place, folder / "cache")
+                expect(ShardStreamError, what, self._open, place, folder / "cache")
 
     def test_unknown_options_are_refused(self) -> None:
         """An option that the format doesn't list is an error that names it."""
@@ -179,12 +179,18 @@ class FormatConformance:
             check_equal(dataset.manifest.fingerprint, local, "the fingerprint of the same data in a store")
 
     def test_scanning_twice_gives_the_same(self) -> None:
-        """The same files give the same dataset, wherever they are."""
+        """The same files give the same dataset, wherever they are; its catalog is made once."""
         with self._written() as (folder, _):
             copy = _put(folder / "copy", _files(folder / "data"))
             first = self._open(folder / "data", folder / "cache").manifest
             again = self._open(copy, folder / "other-cache").manifest
             check_equal(again.fingerprint, first.fingerprint, "the fingerprint of a second scan of the same files")
+            made = _written_at(folder / "cache")
+            self._open(folder / "data", folder / "cache")
+            same = _written_at(folder / "cache") == made
+            check(
+                same, "a second opening must find the catalog of the first: recognising the same files must be the same"
+            )
 
     def test_datasets_can_be_pickled(self) -> None:
         """A worker process reads a dataset from its pickle, also if the format is no installed plug-in."""
@@ -292,6 +298,10 @@ def _put(folder: Path, files: Mapping[str, bytes]) -> Path:
 def _files(folder: Path) -> dict[str, bytes]:
     paths = sorted(path for path in folder.rglob("*") if path.is_file())
     return {path.relative_to(folder).as_posix(): path.read_bytes() for path in paths}
+
+
+def _written_at(folder: Path) -> dict[Path, int]:
+    return {path: path.stat().st_mtime_ns for path in folder.rglob("shardstream-*")}
 
 
 def _read(dataset: OpenedDataset) -> list[Sample]:
