@@ -17,11 +17,30 @@ from shardstream.formats.blocks import BlockStore
 from shardstream.formats.blocks.found_blocks import FoundBlocks
 from shardstream.formats.scans.names import accompanies
 from shardstream.formats.scans.object_bytes import ObjectBytes
-from shardstream.formats.scans.rows import ScannedRows
+from shardstream.formats.scans.rows import PIECE, RowBuilder, ScannedRows, numbered_keys, usable_key
 from shardstream.names.strays import Strays, any_stray, find_stray
+from shardstream.shards.field_names import usable_field
 from shardstream.storage import Store
 from shardstream.storage.base.placeholders import placeholder_in
 from shardstream.storage.base.store import ObjectMeta
+
+__all__ = [
+    "PIECE",
+    "ForeignFormat",
+    "ForeignObject",
+    "Form",
+    "FoundBlocks",
+    "ObjectBytes",
+    "ObjectListing",
+    "Recognised",
+    "Remembered",
+    "RowBuilder",
+    "ScannedRows",
+    "numbered_keys",
+    "shown",
+    "usable_field",
+    "usable_key",
+]
 
 Form: TypeAlias = Callable[[memoryview, str], "bytes | memoryview"]
 """The bytes of one of our types, of a value as another library stores it; the text is what the column says besides.

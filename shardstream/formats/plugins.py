@@ -43,7 +43,7 @@ class Plugin:
         """The class; raises whatever importing its module raises."""
         module, _, name = self.path.partition(":")
         found = import_module(module)
-        for part in name.split("."):
+        for part in name.split(".") if name else ():
             found = getattr(found, part)
         return found
 

@@ -56,8 +56,8 @@ def register(format: type[ForeignFormat]) -> type[ForeignFormat]:
         UsageError: It is no such class, or a built-in format has its name.
     """
     plugin = Plugin(str(getattr(format, "name", "")), f"{format.__module__}:{format.__qualname__}")
-    if why := _wrong_name(plugin.name) or _wrong_class(format, plugin.name):
-        raise UsageError(f"{plugin.path} cannot be registered: {why}", hint="see docs/formats.md for an example")
+    if why := _wrong_class(format, plugin.name) or _wrong_name(plugin.name):
+        raise UsageError(f"{plugin.path} cannot be registered: {why}", hint="docs/plugins.md has an example")
     if "<" in format.__qualname__:
         what = f"{plugin.path} cannot be registered: other processes cannot find a class that is inside of a function"
         raise UsageError(what, hint="move the class to the top of a module")
@@ -85,11 +85,16 @@ def restore(plugin: Plugin | None) -> None:
         _registered[plugin.name] = plugin
 
 
-@cache
 def _installed() -> dict[str, Plugin]:
-    """The formats of other distributions by name; a name that is taken is one warning."""
+    """The formats of other distributions by name."""
+    return _by_name(plugins.plugins(plugins.FORMATS))
+
+
+@cache
+def _by_name(brought: tuple[Plugin, ...]) -> dict[str, Plugin]:
+    """The same of these plug-ins; a name that is taken is one warning."""
     found: dict[str, Plugin] = {}
-    for plugin in plugins.plugins(plugins.FORMATS):
+    for plugin in brought:
         if why := _wrong_name(plugin.name):
             plugins.refuse(plugin, why)
         elif plugin.name in found:
