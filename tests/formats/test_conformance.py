@@ -35,8 +35,14 @@ class OfFormat(FormatConformance):
         assert self._samples is not None
         return self._samples
 
+    # The tests of each format, and test_damaged.py, do more of these two.
+
     @pytest.mark.full
-    def test_damaged_bytes_are_no_other_errors(self) -> None:  # test_damaged.py does more of this
+    def test_files_that_end_too_early_are_errors(self) -> None:
+        super().test_files_that_end_too_early_are_errors()
+
+    @pytest.mark.full
+    def test_damaged_bytes_are_no_other_errors(self) -> None:
         super().test_damaged_bytes_are_no_other_errors()
 
     def _read_by_reader(self, folder: Path) -> Sequence[tuple[str, dict[str, Any]]]:
