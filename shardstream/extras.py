@@ -1,4 +1,4 @@
-"""Imports by name: other packages, with a message that says what to install, and our package of formats."""
+"""Other packages: imports that say what to install, what is used of their insides; and our package of formats."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ BUILT_IN = "shardstream.formats"
 
 def built_in(module: str) -> ModuleType:
     """Import a module of `BUILT_IN`, such as ``"registry"``."""
-    return importlib.import_module(f"{BUILT_IN}.{module}")
+    return importlib.import_module(".".join((BUILT_IN, module)))
 
 
 def require(module: str, *, extra: str, purpose: str) -> ModuleType:

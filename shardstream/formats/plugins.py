@@ -7,15 +7,11 @@ from dataclasses import dataclass
 from functools import cache
 from importlib import import_module
 from importlib.metadata import EntryPoint, entry_points
-from typing import Any
+from typing import Any, Literal
 
 from shardstream.errors import MissingExtraError
 from shardstream.text import in_one_line
 
-FORMATS = "shardstream.formats"
-"""Group of entry points that name formats: subclasses of `ForeignFormat`, under their names."""
-SOURCES = "shardstream.sources"
-"""Group of entry points that name recognizers of sources to pack: see `recognizers`."""
 _logger = logging.getLogger(__name__)
 
 
@@ -58,10 +54,14 @@ class Plugin:
 
 
 @cache
-def plugins(group: str) -> tuple[Plugin, ...]:
-    """All plug-ins of a group of entry points, sorted by name and distribution; read once per process."""
+def plugins(kind: Literal["formats", "sources"]) -> tuple[Plugin, ...]:
+    """All plug-ins of a kind, sorted by name and distribution; entry points are read once per process.
+
+    Args:
+        kind: ``"formats"`` for subclasses of `ForeignFormat`, ``"sources"`` for `recognizers`.
+    """
     try:
-        found = list(entry_points(group=group))
+        found = list(entry_points(group=f"shardstream.{kind}"))
     except Exception as error:
         # One damaged distribution hides all others, and has nothing to do with the data at hand.
         _logger.warning("plug-ins are not looked for, because entry points cannot be read: %s", _told(error))
@@ -86,12 +86,12 @@ def refuse(plugin: Plugin, why: str | Exception) -> None:
 
 @cache
 def recognizers() -> tuple[Any, ...]:
-    """The recognizers that plug-ins bring: an instance of each class of the group `SOURCES`, sorted by name.
+    """The recognizers that plug-ins bring: an instance of each class of the kind ``"sources"``, sorted by name.
 
     A plug-in that cannot be imported, or has no method ``recognize``, is one warning and left out.
     """
     made = []
-    for plugin in plugins(SOURCES):
+    for plugin in plugins("sources"):
         try:
             one = plugin.load()()
         except Exception as error:  # whatever code of somebody else raises

@@ -20,25 +20,25 @@ from shardstream.formats.scans.names import accompanies
 
 # One a line: those that are told by a file of theirs (index.json) before those that are told by names.
 _OURS = {
-    "mds": "chunks.mds:Mds",
-    "litdata": "chunks.litdata:LitData",
-    "arrow": "arrow.format:Arrow",
-    "lmdb": "lmdb.format:LmdbFormat",
-    "tar-of-tars": "tar.tar_of_tars:TarOfTars",
-    "webdataset": "tar.webdataset:WebDataset",
-    "zip": "zip.format:Zip",
-    "recordio": "recordio.format:RecordIO",
-    "tfrecord": "tfrecord.format:TFRecord",
-    "beton": "beton:Beton",
-    "megatron": "tokens.megatron:Megatron",
-    "nanogpt": "tokens.nanogpt:NanoGpt",
-    "npy": "npy:Npy",
-    "parquet": "parquet.format:Parquet",
-    "hdf5": "hdf5.format:Hdf5",
-    "jsonl": "jsonl.format:JsonLines",
-    "coco": "detection.coco:Coco",
-    "yolo": "detection.yolo:Yolo",
-    "files": "files.format:SingleFiles",
+    "mds": "shardstream.formats.chunks.mds:Mds",
+    "litdata": "shardstream.formats.chunks.litdata:LitData",
+    "arrow": "shardstream.formats.arrow.format:Arrow",
+    "lmdb": "shardstream.formats.lmdb.format:LmdbFormat",
+    "tar-of-tars": "shardstream.formats.tar.tar_of_tars:TarOfTars",
+    "webdataset": "shardstream.formats.tar.webdataset:WebDataset",
+    "zip": "shardstream.formats.zip.format:Zip",
+    "recordio": "shardstream.formats.recordio.format:RecordIO",
+    "tfrecord": "shardstream.formats.tfrecord.format:TFRecord",
+    "beton": "shardstream.formats.beton:Beton",
+    "megatron": "shardstream.formats.tokens.megatron:Megatron",
+    "nanogpt": "shardstream.formats.tokens.nanogpt:NanoGpt",
+    "npy": "shardstream.formats.npy:Npy",
+    "parquet": "shardstream.formats.parquet.format:Parquet",
+    "hdf5": "shardstream.formats.hdf5.format:Hdf5",
+    "jsonl": "shardstream.formats.jsonl.format:JsonLines",
+    "coco": "shardstream.formats.detection.coco:Coco",
+    "yolo": "shardstream.formats.detection.yolo:Yolo",
+    "files": "shardstream.formats.files.format:SingleFiles",
 }
 _NAME = re.compile(r"[a-z0-9][a-z0-9_-]*")  # in a codec, "." and ":" follow it
 _PATH = re.compile(r"[\w.]+:[\w.]+")
@@ -87,7 +87,7 @@ def restore(plugin: Plugin | None) -> None:
 
 def _installed() -> dict[str, Plugin]:
     """The formats of other distributions by name."""
-    return _by_name(plugins.plugins(plugins.FORMATS))
+    return _by_name(plugins.plugins("formats"))
 
 
 @cache
@@ -122,7 +122,7 @@ def _wrong_class(format: object, name: str) -> str:
 
 @cache
 def _built_in(name: str) -> ForeignFormat:
-    format: ForeignFormat = Plugin(name, f"shardstream.formats.{_OURS[name]}").load()()
+    format: ForeignFormat = Plugin(name, _OURS[name]).load()()
     return format
 
 
