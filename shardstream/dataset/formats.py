@@ -7,10 +7,8 @@ from dataclasses import dataclass
 from importlib import import_module
 from typing import Any, NamedTuple, Protocol, cast
 
+from shardstream.extras import BUILT_IN
 from shardstream.storage import PathOrUrl
-
-BUILT_IN = "shardstream.formats"
-"""The package that reads other formats. Nothing imports it; it is loaded where there is no dataset of ours."""
 
 
 @dataclass(frozen=True, slots=True)

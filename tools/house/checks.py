@@ -15,7 +15,7 @@ MAX_FUNCTION = 60  # lines of code
 MAX_PARAMETERS = 8
 KNOWN_CIRCLES = {
     # The door, by design: other libraries' formats are loaded by name, where there is no dataset of ours.
-    ("shardstream.dataset.formats", "shardstream.formats"),
+    ("shardstream.extras", "shardstream.formats"),
     # A codec that decompresses Parquet's pages imports their reader, which imports the codecs.
     ("shardstream.formats.blocks.codecs", "shardstream.formats.blocks.parquet.block"),
 }
