@@ -3,7 +3,7 @@
 ================  =============================================================================
 ``registry``      the formats by name, and which of them a listing is
 ``plugins``       formats and recognizers that other distributions bring
-``contract``      ``ForeignFormat``: recognize objects in a listing, scan one into rows
+``contract``      ``SourceFormat``: recognize objects in a listing, scan one into rows
 ``framing``       reads values where the index of a catalog says that they are
 ``loose``         values that are objects of their own: files, and lists of them
 ``catalog/``      catalogs: scan a dataset, keep what was found, open it

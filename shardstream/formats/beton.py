@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from shardstream.errors import FieldError, FormatError
-from shardstream.formats.contract import ForeignFormat, ForeignObject, ObjectListing, Recognised
+from shardstream.formats.contract import ObjectListing, Recognized, SourceFormat, SourceObject
 from shardstream.formats.scans.object_bytes import ObjectBytes
 from shardstream.formats.scans.rows import ScannedRows, numbered_keys, pieces, sniffed_type
 from shardstream.shards.field_names import usable_field
@@ -44,14 +44,14 @@ _JPG, _RAW = 0, 1
 _LOOKED_AT = 16  # values of a field of bytes, spread over the object, by which images are told
 
 
-class Beton(ForeignFormat):
+class Beton(SourceFormat):
     """``*.beton``, version 2."""
 
     name: ClassVar[str] = "beton"
     title: ClassVar[str] = "an FFCV data set (.beton)"
     window: ClassVar[int] = 64 << 10
 
-    def recognise(self, listing: ObjectListing, options: Mapping[str, str]) -> Recognised | None:
+    def recognize(self, listing: ObjectListing, options: Mapping[str, str]) -> Recognized | None:
         found = listing.only(".beton")
         if not found:
             return None
@@ -62,7 +62,7 @@ class Beton(ForeignFormat):
                 url=listing.url,
                 hint="give the URL of one of them",
             )
-        return Recognised((ForeignObject(found[0].path, found[0].size),))
+        return Recognized((SourceObject(found[0].path, found[0].size),))
 
     def scan(self, data: ObjectBytes, about: Mapping[str, Any]) -> Iterator[ScannedRows]:
         beton = _Beton.of(data)

@@ -1,4 +1,4 @@
-"""``ForeignFormat``: what it takes to stream the data of another library in place.
+"""``SourceFormat``: what it takes to stream the data of another library in place.
 
 A format recognises its objects in a listing, and scans one of them at a time into rows: where each value lies in the
 object. Rows are written down as one of our indexes (``catalog/catalog.py``), and read like our own from then on.
@@ -26,16 +26,16 @@ from shardstream.storage.base.store import ObjectMeta
 
 __all__ = [
     "PIECE",
-    "ForeignFormat",
-    "ForeignObject",
     "Form",
     "FoundBlocks",
     "ObjectBytes",
     "ObjectListing",
-    "Recognised",
+    "Recognized",
     "Remembered",
     "RowBuilder",
     "ScannedRows",
+    "SourceFormat",
+    "SourceObject",
     "numbered_keys",
     "shown",
     "usable_field",
@@ -56,7 +56,7 @@ _BEGINNING = 64
 
 
 @dataclass(frozen=True, slots=True)
-class ForeignObject:
+class SourceObject:
     """An object that holds samples.
 
     Attributes:
@@ -72,7 +72,7 @@ class ForeignObject:
 
 
 @dataclass(frozen=True, slots=True)
-class Recognised:
+class Recognized:
     """A data set of a foreign format.
 
     Attributes:
@@ -81,7 +81,7 @@ class Recognised:
         notes: One sentence each on what was left out, or decided, that a user should know.
     """
 
-    objects: tuple[ForeignObject, ...]
+    objects: tuple[SourceObject, ...]
     classes: tuple[str, ...] | None = None
     notes: tuple[str, ...] = ()
 
@@ -228,13 +228,13 @@ class ObjectListing:
         return bytes(self.store.get(path))
 
 
-class ForeignFormat(ABC):
+class SourceFormat(ABC):
     """How another library stores samples. One instance serves all data sets; it holds no state.
 
     Attributes:
         name: What users call it: ``--source-format NAME``.
         title: What messages call it.
-        options: Options of reading by name, each with what it means: ``--format-option NAME=VALUE``; ``recognise`` gets
+        options: Options of reading by name, each with what it means: ``--format-option NAME=VALUE``; ``recognize`` gets
             them.
         required: Those of the options without which nothing can be read.
         window: Bytes of one read of `ObjectBytes` where the object is not mapped: small for formats that hop.
@@ -243,7 +243,7 @@ class ForeignFormat(ABC):
             list of them then, or stands for a run of them.
         fallback: Whether it is asked only where no other format takes a listing.
         tables: Whether it is one of tables, in whose directories names that begin with ``_`` are not data.
-        chooses: Whether `scan` gives the fields of `ObjectListing.chosen` under their new names, as `recognise` wrote
+        chooses: Whether `scan` gives the fields of `ObjectListing.chosen` under their new names, as `recognize` wrote
             them into what is known of each object. Else all fields are given, or at least those that are chosen, under
             their own names.
         unites: What to do about a field that is of several types in several objects, as a hint in which ``{}`` is its
@@ -265,12 +265,12 @@ class ForeignFormat(ABC):
     unites: ClassVar[str] = ""
     empty: ClassVar[str] = ""
 
-    def open(self, store: Store, one: ForeignObject) -> ObjectBytes:
+    def open(self, store: Store, one: SourceObject) -> ObjectBytes:
         """The bytes of an object, for `scan`; raises as `ObjectBytes`."""
         return ObjectBytes(store, one.path, one.size, window=self.window)
 
     @abstractmethod
-    def recognise(self, listing: ObjectListing, options: Mapping[str, str]) -> Recognised | None:
+    def recognize(self, listing: ObjectListing, options: Mapping[str, str]) -> Recognized | None:
         """The objects of a listing that hold samples; ``None`` where it is not of this format.
 
         Looks at names and first bytes, and never guesses: where another format might claim the same listing, this one
@@ -294,7 +294,7 @@ class ForeignFormat(ABC):
 
         Args:
             data: The object as it is stored.
-            about: Of its `ForeignObject`.
+            about: Of its `SourceObject`.
 
         Raises:
             FormatError: It is damaged.
@@ -309,7 +309,7 @@ class ForeignFormat(ABC):
 
         Args:
             data: The object as it is stored.
-            about: Of its `ForeignObject`.
+            about: Of its `SourceObject`.
 
         Returns:
             The number; ``None`` if nothing says so.
@@ -320,7 +320,7 @@ class ForeignFormat(ABC):
         """
         return None
 
-    def checksums(self, one: ForeignObject) -> str:
+    def checksums(self, one: SourceObject) -> str:
         """Which checksums of an object it keeps itself, such as ``"CRC-32 of members"``; empty for none."""
         return ""
 
@@ -329,7 +329,7 @@ class ForeignFormat(ABC):
 
         Args:
             data: The object, inflated if it is compressed.
-            about: Of its `ForeignObject`.
+            about: Of its `SourceObject`.
 
         Raises:
             FormatError: It is damaged so that they cannot be found.
@@ -346,7 +346,7 @@ class ForeignFormat(ABC):
 
         Args:
             data: The object.
-            about: Of its `ForeignObject`.
+            about: Of its `SourceObject`.
 
         Raises:
             UnsupportedError: It is valid, of a kind that is not read; says which. This ends the scan of all objects.
@@ -358,7 +358,7 @@ class ForeignFormat(ABC):
 
 
 def shown(
-    format: ForeignFormat, store: Store, one: ForeignObject, reached: Callable[[float], object] = float
+    format: SourceFormat, store: Store, one: SourceObject, reached: Callable[[float], object] = float
 ) -> tuple[Store, ObjectBytes, FoundBlocks | None]:
     """An object as its format scans it, in a store that shows it so: inflated, with its blocks, if it is compressed.
 
@@ -369,7 +369,7 @@ def shown(
         reached: As `ObjectBytes.reached`.
 
     Raises:
-        FormatError, MissingExtraError, StorageError: As `ForeignFormat.blocks`.
+        FormatError, MissingExtraError, StorageError: As `SourceFormat.blocks`.
     """
     data = format.open(store, one)
     data.reached = reached

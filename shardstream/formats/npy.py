@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from shardstream.errors import FieldError, FormatError, UnsupportedError, UsageError
-from shardstream.formats.contract import ForeignFormat, ForeignObject, ObjectListing, Recognised
+from shardstream.formats.contract import ObjectListing, Recognized, SourceFormat, SourceObject
 from shardstream.formats.scans.object_bytes import ObjectBytes
 from shardstream.formats.scans.rows import ScannedRows, numbered_keys, pieces
 from shardstream.formats.zip.directory import (
@@ -31,7 +31,7 @@ _ZIP = b"PK\3\4"
 _SAY_SHARDS = "give the URL of one of them, or files=shards where each holds many samples"
 
 
-class Npy(ForeignFormat):
+class Npy(SourceFormat):
     """``.npy`` and uncompressed ``.npz``: arrays whose first axis counts samples."""
 
     name: ClassVar[str] = "npy"
@@ -41,14 +41,14 @@ class Npy(ForeignFormat):
     }
     window: ClassVar[int] = 64 << 10
 
-    def recognise(self, listing: ObjectListing, options: Mapping[str, str]) -> Recognised | None:
+    def recognize(self, listing: ObjectListing, options: Mapping[str, str]) -> Recognized | None:
         found = listing.only(".npy", ".npz")
         if not found:
             return None
         if listing.first_that(found, lambda start: start.startswith((NPY_MAGIC, _ZIP))) is None:
             return None
         _check_one_data_set(listing, found, options.get("files"))
-        return Recognised(tuple(ForeignObject(one.path, one.size) for one in found))
+        return Recognized(tuple(SourceObject(one.path, one.size) for one in found))
 
     def scan(self, data: ObjectBytes, about: Mapping[str, Any]) -> Iterator[ScannedRows]:
         if not _is_npy(data.path):
@@ -70,7 +70,7 @@ class Npy(ForeignFormat):
             return None
         return _Array.of(data, usable_field(data.path.rpartition("/")[2][:-4]), 0, data.size).samples
 
-    def checksums(self, one: ForeignObject) -> str:
+    def checksums(self, one: SourceObject) -> str:
         return CHECKSUMS if not _is_npy(one.path) else ""
 
     def differences(self, data: ObjectBytes, about: Mapping[str, Any]) -> Iterator[FormatError]:

@@ -58,7 +58,7 @@ def plugins(kind: Literal["formats", "sources"]) -> tuple[Plugin, ...]:
     """All plug-ins of a kind, sorted by name and distribution; entry points are read once per process.
 
     Args:
-        kind: ``"formats"`` for subclasses of `ForeignFormat`, ``"sources"`` for `recognizers`.
+        kind: ``"formats"`` for subclasses of `SourceFormat`, ``"sources"`` for `recognizers`.
     """
     try:
         found = list(entry_points(group=f"shardstream.{kind}"))

@@ -14,7 +14,7 @@ from functools import cache, partial
 
 from shardstream.errors import DataError, FormatError, MissingExtraError, PlaceholderError, UsageError, did_you_mean
 from shardstream.formats import plugins
-from shardstream.formats.contract import ForeignFormat, Form, ObjectListing, Recognised, Remembered
+from shardstream.formats.contract import Form, ObjectListing, Recognized, Remembered, SourceFormat
 from shardstream.formats.plugins import Plugin
 from shardstream.formats.scans.names import accompanies
 
@@ -47,7 +47,7 @@ _LOOKED_AT = 64  # files that may be placeholders, where no format takes a listi
 _registered: dict[str, Plugin] = {}
 
 
-def register(format: type[ForeignFormat]) -> type[ForeignFormat]:
+def register(format: type[SourceFormat]) -> type[SourceFormat]:
     """Add a format to this process, for programs whose formats are no installed plug-in; also as a decorator.
 
     Worker processes find it by its module and name, so it must be a class at the top of a module.
@@ -111,8 +111,8 @@ def _wrong_name(name: str) -> str:
 
 
 def _wrong_class(format: object, name: str) -> str:
-    if not (isinstance(format, type) and issubclass(format, ForeignFormat)):
-        return "it is no subclass of shardstream.formats.contract.ForeignFormat"
+    if not (isinstance(format, type) and issubclass(format, SourceFormat)):
+        return "it is no subclass of shardstream.formats.contract.SourceFormat"
     if inspect.isabstract(format):
         return f"it lacks {', '.join(sorted(format.__abstractmethods__))}"
     if not getattr(format, "title", ""):
@@ -121,19 +121,19 @@ def _wrong_class(format: object, name: str) -> str:
 
 
 @cache
-def _built_in(name: str) -> ForeignFormat:
-    format: ForeignFormat = Plugin(name, _OURS[name]).load()()
+def _built_in(name: str) -> SourceFormat:
+    format: SourceFormat = Plugin(name, _OURS[name]).load()()
     return format
 
 
 @cache
-def _imported(plugin: Plugin) -> ForeignFormat | Exception:
+def _imported(plugin: Plugin) -> SourceFormat | Exception:
     """The format of a plug-in, or why there is none, which is one warning for an installed one."""
     try:
         format = plugin.load()
         if why := _wrong_class(format, plugin.name):
             raise TypeError(why)
-        made: ForeignFormat = format()
+        made: SourceFormat = format()
     except Exception as error:  # whatever code of somebody else raises
         if plugin.name not in _registered:
             plugins.refuse(plugin, error)
@@ -141,10 +141,10 @@ def _imported(plugin: Plugin) -> ForeignFormat | Exception:
     return made
 
 
-def _all() -> list[ForeignFormat]:
+def _all() -> list[SourceFormat]:
     """All formats that can be imported, the built-in ones first."""
     others = [_imported(one) for one in (_installed() | _registered).values()]
-    return [*map(_built_in, _OURS), *(one for one in others if isinstance(one, ForeignFormat))]
+    return [*map(_built_in, _OURS), *(one for one in others if isinstance(one, SourceFormat))]
 
 
 def format_names() -> list[str]:
@@ -152,7 +152,7 @@ def format_names() -> list[str]:
     return [*_OURS, *(_installed() | _registered)]
 
 
-def format_named(name: str) -> ForeignFormat:
+def format_named(name: str) -> SourceFormat:
     """The format of this name.
 
     Raises:
@@ -218,14 +218,14 @@ def form_of(codec: str) -> tuple[Form, str]:
     return found, text
 
 
-def recognise(
+def recognize(
     listing: ObjectListing,
     name: str | None,
     options: Mapping[str, str],
     *,
     loose: bool = True,
     remembered: Remembered | None = None,
-) -> tuple[ForeignFormat, Recognised] | None:
+) -> tuple[SourceFormat, Recognized] | None:
     """The format of a listing; ``None`` where no format takes it for its own.
 
     Args:
@@ -273,7 +273,7 @@ def _ask_all(
     remembered: Remembered | None,
     *,
     loose: bool,
-) -> list[tuple[ForeignFormat, Recognised]]:
+) -> list[tuple[SourceFormat, Recognized]]:
     ask = partial(_answers, listing, options, remembered)
     if name is not None:
         return ask([format_named(name)], named=True)
@@ -305,7 +305,7 @@ def refuse_placeholders(listing: ObjectListing, error: FormatError | None = None
         raise PlaceholderError(found[0].what + others, hint=found[0].hint, **found[0].place) from error
 
 
-def _which(found: Sequence[tuple[ForeignFormat, Recognised]], url: str) -> str:
+def _which(found: Sequence[tuple[SourceFormat, Recognized]], url: str) -> str:
     names = " or ".join(repr(one.name) for one, _ in found)
     first = found[0][0].name
     return f"source_format={names} says which; for all openings: shardstream index '{url}' --source-format {first}"
@@ -327,7 +327,7 @@ def _refuse_mixture(listing: ObjectListing, options: Mapping[str, str]) -> None:
     raise UsageError(what, url=listing.url, hint=_which(found, listing.url))
 
 
-def _require(format: ForeignFormat, listing: ObjectListing, options: Mapping[str, str]) -> None:
+def _require(format: SourceFormat, listing: ObjectListing, options: Mapping[str, str]) -> None:
     """Refuse a format that was named without the options that it takes; UsageError."""
     for option in format.required:
         if option not in options:
@@ -342,10 +342,10 @@ def _answers(
     listing: ObjectListing,
     options: Mapping[str, str],
     remembered: Remembered | None,
-    asked: Iterable[ForeignFormat],
+    asked: Iterable[SourceFormat],
     *,
     named: bool,
-) -> list[tuple[ForeignFormat, Recognised]]:
+) -> list[tuple[SourceFormat, Recognized]]:
     found, chosen = [], listing.chosen
     for format in asked:
         if remembered is not None and remembered.source == format.name:
@@ -359,18 +359,18 @@ def _answers(
 
 
 def _ask(
-    format: ForeignFormat,
+    format: SourceFormat,
     listing: ObjectListing,
     options: Mapping[str, str],
     chosen: Mapping[str, str],
     *,
     named: bool,
-) -> Recognised | None:
+) -> Recognized | None:
     known = options if named else {option: options[option] for option in format.options if option in options}
     seen = listing.as_tables if format.tables else listing
     listing.chosen = seen.chosen = dict(chosen)
     seen.sure = named
-    found = format.recognise(seen, known)
+    found = format.recognize(seen, known)
     if found is None or not found.objects:
         return None
     return replace(found, notes=(*found.notes, *seen.strays.notes))

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from shardstream.errors import FormatError
-from shardstream.formats.contract import ForeignFormat
+from shardstream.formats.contract import SourceFormat
 from shardstream.formats.scans.object_bytes import ObjectBytes
 from shardstream.formats.scans.rows import ScannedRows
 from shardstream.shards.index import Column
@@ -33,7 +33,7 @@ def flipped(data: bytes, count: int, seed: int = 0) -> Iterator[bytes]:
         yield bytes(changed)
 
 
-def scan_bytes(format: ForeignFormat, data: bytes, about: dict[str, Any]) -> int:
+def scan_bytes(format: SourceFormat, data: bytes, about: dict[str, Any]) -> int:
     """Samples of an object; checks that what is given lies inside of it. FormatError is the only error."""
     store = MemoryStore({"object.x": data})
     found = 0
@@ -56,7 +56,7 @@ def check_column(column: Column, count: int, size: int) -> None:
     assert (offsets + lengths <= size).all()
 
 
-def check_forms(format: ForeignFormat, data: bytes, found: Iterable[ScannedRows]) -> None:
+def check_forms(format: SourceFormat, data: bytes, found: Iterable[ScannedRows]) -> None:
     """All places are inside of the object, and forms raise nothing but ValueError."""
     for rows in found:
         for column in rows.columns:

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from shardstream.formats.contract import ForeignFormat, ObjectListing, Recognised, shown
+from shardstream.formats.contract import ObjectListing, Recognized, SourceFormat, shown
 from shardstream.formats.scans.object_bytes import ObjectBytes
 from shardstream.formats.scans.rows import ScannedRows
 from shardstream.storage import Store
@@ -31,14 +31,14 @@ def in_memory(folder: Path) -> MemoryStore:
     return store
 
 
-def recognised(format: ForeignFormat, listing: ObjectListing, options: Mapping[str, str] | None = None) -> Recognised:
-    found = format.recognise(listing, options or {})
-    assert found is not None, f"{format.name} does not recognise {listing.url}"
+def recognised(format: SourceFormat, listing: ObjectListing, options: Mapping[str, str] | None = None) -> Recognized:
+    found = format.recognize(listing, options or {})
+    assert found is not None, f"{format.name} does not recognize {listing.url}"
     return found
 
 
 def scanned(
-    format: ForeignFormat, place: Path | Store, options: Mapping[str, str] | None = None, *, window: int = 4096
+    format: SourceFormat, place: Path | Store, options: Mapping[str, str] | None = None, *, window: int = 4096
 ) -> Iterator[tuple[str, ScannedRows]]:
     """Name of the object and rows, of all objects."""
     for data, _, rows in _scanned(format, place, options, window):
@@ -46,7 +46,7 @@ def scanned(
 
 
 def _scanned(
-    format: ForeignFormat, place: Path | Store, options: Mapping[str, str] | None, window: int
+    format: SourceFormat, place: Path | Store, options: Mapping[str, str] | None, window: int
 ) -> Iterator[tuple[ObjectBytes, Store, ScannedRows]]:
     listing = listing_of(place)
     for one in recognised(format, listing, options).objects:
@@ -57,7 +57,7 @@ def _scanned(
 
 
 def samples(
-    format: ForeignFormat, place: Path | Store, options: Mapping[str, str] | None = None
+    format: SourceFormat, place: Path | Store, options: Mapping[str, str] | None = None
 ) -> list[tuple[str, dict[str, Any]]]:
     """Key and decoded values of every sample; checks that the columns are what an index takes."""
     out = []
@@ -67,7 +67,7 @@ def samples(
     return out
 
 
-def decoded(format: ForeignFormat, store: Store, path: str, rows: ScannedRows) -> Iterator[tuple[str, dict[str, Any]]]:
+def decoded(format: SourceFormat, store: Store, path: str, rows: ScannedRows) -> Iterator[tuple[str, dict[str, Any]]]:
     for row, key in enumerate(rows.keys):
         values: dict[str, Any] = {}
         for column in rows.columns:

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from shardstream.errors import FormatError
-from shardstream.formats.contract import ForeignFormat
+from shardstream.formats.contract import SourceFormat
 from shardstream.formats.scans.object_bytes import ObjectBytes
 from shardstream.formats.scans.rows import ScannedRows, usable_key
 from shardstream.shards.field_names import usable_field
@@ -85,7 +85,7 @@ class OneTar(Store):
 
 
 def pieces_of(
-    format: ForeignFormat, tar: bytes, about: Mapping[str, Any] | None = None, *, window: int = 4096
+    format: SourceFormat, tar: bytes, about: Mapping[str, Any] | None = None, *, window: int = 4096
 ) -> Iterator[ScannedRows]:
     data = ObjectBytes(OneTar(tar), "a.tar", len(tar), window=window)
     yield from format.scan(data, about or {})
@@ -129,7 +129,7 @@ def theirs(tar: bytes) -> Samples:
     return samples
 
 
-def refusal(format: ForeignFormat, tar: bytes, about: Mapping[str, Any] | None = None) -> FormatError:
+def refusal(format: SourceFormat, tar: bytes, about: Mapping[str, Any] | None = None) -> FormatError:
     """The error that a tar is refused with."""
     try:
         list(pieces_of(format, tar, about))

@@ -14,7 +14,7 @@ import pytest
 import shardstream as ss
 from shardstream.errors import FormatError, ShardStreamError, UsageError
 from shardstream.formats.arrow.format import Arrow
-from shardstream.formats.registry import recognise
+from shardstream.formats.registry import recognize
 from tests.formats.arrow_tables import of_photograph, photographs, write
 from tests.formats.scanning import listing_of, recognised, samples
 
@@ -37,7 +37,7 @@ def values(folder: Path, **options: str) -> list[Any]:
 
 def message(folder: Path, **options: str) -> str:
     with pytest.raises(ShardStreamError) as caught:
-        recognise(listing_of(folder), None, options)
+        recognize(listing_of(folder), None, options)
     return str(caught.value)
 
 
@@ -122,13 +122,13 @@ def test_a_state_that_cannot_be_followed(tmp_path: Path, state: str, expected: s
 
 def test_what_is_of_others(tmp_path: Path) -> None:
     (tmp_path / "state.json").write_text('{"epoch": 3}')
-    assert Arrow().recognise(listing_of(tmp_path), {}) is None
+    assert Arrow().recognize(listing_of(tmp_path), {}) is None
     write(tmp_path / "a.arrow", photographs(range(3)))
     (tmp_path / "state.json").unlink()
     (tmp_path / "README.md").touch()
     assert len(values(tmp_path)) == 3
     (tmp_path / "b.tar").write_bytes(b"x")
-    assert Arrow().recognise(listing_of(tmp_path), {}) is None
+    assert Arrow().recognize(listing_of(tmp_path), {}) is None
 
 
 def test_a_file_that_is_named(tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ import pytest
 
 from shardstream.errors import DataError, FormatError
 from shardstream.formats.arrow.format import Arrow, npy_of_rows
-from shardstream.formats.contract import ForeignObject, shown
+from shardstream.formats.contract import SourceObject, shown
 from shardstream.testing import MemoryStore
 from tests.formats.arrow_tables import every_type, photographs
 from tests.formats.damaging import check_column, cut, flipped
@@ -31,7 +31,7 @@ def written(table: pa.Table, *, stream: bool = False, codec: str | None = None, 
 def read(data: bytes, about: Mapping[str, Any] | None = None) -> tuple[int, str]:
     """Samples of an object, and the error or damage; nothing but errors of ours, and no place outside of it."""
     store = MemoryStore({"object.arrow": data})
-    one = ForeignObject("object.arrow", len(data), about or {})
+    one = SourceObject("object.arrow", len(data), about or {})
     count, message = 0, ""
     try:
         seen, inflated, _ = shown(Arrow(), store, one)

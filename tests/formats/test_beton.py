@@ -141,8 +141,8 @@ def test_random_fields_and_samples_come_back(chosen):
 
 
 def test_other_files_are_left_to_others_and_several_are_refused():
-    assert Beton().recognise(listing_of(MemoryStore({"a.beton": b"", "b.tar": b"x"})), {}) is None
-    assert Beton().recognise(listing_of(MemoryStore({"a.bin": b""})), {}) is None
+    assert Beton().recognize(listing_of(MemoryStore({"a.beton": b"", "b.tar": b"x"})), {}) is None
+    assert Beton().recognize(listing_of(MemoryStore({"a.bin": b""})), {}) is None
     with pytest.raises(FormatError, match=r"2: train.beton, val.beton"):
         samples(Beton(), MemoryStore({"train.beton": b"", "val.beton": b""}))
 

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from shardstream.errors import FormatError, UsageError
-from shardstream.formats.contract import ForeignObject
+from shardstream.formats.contract import SourceObject
 from shardstream.formats.detection import json_stream
 from shardstream.formats.detection.coco import Coco
 from shardstream.formats.detection.json_stream import JsonStream
@@ -125,13 +125,13 @@ def test_where_the_pictures_are(folder) -> None:
 def test_what_is_recognised() -> None:
     several = objects(coco()) | {"annotations/captions_val2017.json": json.dumps(coco()).encode()}
     with pytest.raises(UsageError, match="several files of annotations"):
-        Coco().recognise(listing_of(MemoryStore(several)), {})
+        Coco().recognize(listing_of(MemoryStore(several)), {})
     chosen = {"annotations": "annotations/captions_val2017.json"}
     assert recognised(Coco(), listing_of(MemoryStore(several)), chosen).objects[0].path == chosen["annotations"]
     with pytest.raises(UsageError, match="no such file"):
-        Coco().recognise(listing_of(MemoryStore(several)), {"annotations": "none.json"})
+        Coco().recognize(listing_of(MemoryStore(several)), {"annotations": "none.json"})
     for other in (b"[]", b"{}", b'{"images": ["a.jpg"]}', b'{"shards": []}', b""):
-        assert Coco().recognise(listing_of(MemoryStore(objects(other))), {}) is None
+        assert Coco().recognize(listing_of(MemoryStore(objects(other))), {}) is None
     beside = objects(coco(), "train/", "train/_annotations.coco.json")
     assert samples(Coco(), MemoryStore(beside))[0][1]["jpg"] == "train/000.jpg"
     without = recognised(Coco(), listing_of(MemoryStore(objects(coco()))), {})
@@ -271,7 +271,7 @@ def test_damaged_files_give_rows_or_one_error(monkeypatch) -> None:
     for data in (*cut(good, 3), *flipped(good, 300)):
         store = MemoryStore({PATH: data})
         with suppress(FormatError):
-            for rows in Coco().scan(Coco().open(store, ForeignObject(PATH, len(data))), about):
+            for rows in Coco().scan(Coco().open(store, SourceObject(PATH, len(data))), about):
                 for column in rows.columns:
                     if column.held_ends is not None:
                         assert column.held is not None

@@ -32,7 +32,7 @@ def file_of(write) -> bytes:
 def read(data: bytes, chosen=None, options=None):
     store = MemoryStore({"a.h5": data})
     listing = ObjectListing(store, list(store.list()), chosen=chosen)
-    found = Hdf5().recognise(listing, options or {})
+    found = Hdf5().recognize(listing, options or {})
     assert found is not None
     out = []
     inflated, shown_data, _ = shown(Hdf5(), store, found.objects[0])
@@ -242,7 +242,7 @@ def test_no_samples_are_none():
 
 def test_other_files_are_left_to_others():
     for objects in ({"a.h5": b"version https://git-lfs"}, {"a.h5": file_of(whole), "a.jpg": b"x"}, {"a.nc": b"x"}):
-        assert Hdf5().recognise(listing_of(MemoryStore(objects)), {}) is None
+        assert Hdf5().recognize(listing_of(MemoryStore(objects)), {}) is None
 
 
 # ---------------------------------------------------------------------------------------------------------- refusals
@@ -321,7 +321,7 @@ def test_a_user_block_is_refused(tmp_path):
     with h5py.File(tmp_path / "a.h5", "w", userblock_size=512) as file:
         put(file, "x", np.ones(3))
     with pytest.raises(FormatError, match="begins at byte 512"):
-        Hdf5().recognise(listing_of(tmp_path), {})
+        Hdf5().recognize(listing_of(tmp_path), {})
 
 
 def test_cut_off_files_say_so():
@@ -340,7 +340,7 @@ def small(file) -> None:
 @pytest.mark.parametrize("count", [50, pytest.param(400, marks=pytest.mark.full)])
 def test_damage_is_an_error_of_ours(count):
     for data in flipped(file_of(small), count, seed=random.Random(count).randrange(1000)):
-        if Hdf5().recognise(listing_of(MemoryStore({"a.h5": data})), {}) is None:
+        if Hdf5().recognize(listing_of(MemoryStore({"a.h5": data})), {}) is None:
             continue
         with suppress(DataError):
             for inflated, rows in read(data):

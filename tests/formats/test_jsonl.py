@@ -266,7 +266,7 @@ def test_random_rows_come_back(rows, ascii):
     ],
 )
 def test_what_is_taken_for_rows(objects, taken):
-    found = FORMAT.recognise(listing_of(MemoryStore(objects)), {})
+    found = FORMAT.recognize(listing_of(MemoryStore(objects)), {})
     assert (0 if found is None else len(found.objects)) == taken
 
 

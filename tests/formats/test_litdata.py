@@ -379,9 +379,9 @@ class TestIndex:
 
     def test_what_is_not_of_this_format(self, tmp_path):
         (tmp_path / "model.bin").write_bytes(b"")
-        assert LIT.recognise(listing_of(tmp_path), {}) is None
+        assert LIT.recognize(listing_of(tmp_path), {}) is None
         (tmp_path / "index.json").write_text('{"version": 2, "shards": []}')
-        assert LIT.recognise(listing_of(tmp_path), {}) is None
+        assert LIT.recognize(listing_of(tmp_path), {}) is None
 
     @pytest.mark.parametrize("block", ["0", "-3", "many", "9999999999"])
     def test_blocks_of_no_size(self, block):

@@ -161,7 +161,7 @@ def test_folders_files_and_what_is_beside(tmp_path: Path) -> None:
 
 def test_other_files_are_not_claimed(tmp_path: Path) -> None:
     place = folder_of(tmp_path / "in", ("a.mdb", b"\0\1\0\0Standard Jet DB" + bytes(5000)), ("b.jpg", jpeg(1)))
-    assert FORMAT.recognise(listing_of(place), {}) is None
+    assert FORMAT.recognize(listing_of(place), {}) is None
 
 
 def test_databases_of_other_machines_and_versions(tmp_path: Path) -> None:

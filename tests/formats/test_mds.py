@@ -331,10 +331,10 @@ class TestIndex:
     def test_what_is_not_of_this_format(self, tmp_path):
         for text in ('{"chunks": []}', '{"shards": []}', '{"version": 2}', "[", ""):
             (tmp_path / "index.json").write_text(text)
-            assert MDS.recognise(listing_of(tmp_path), {}) is None
+            assert MDS.recognize(listing_of(tmp_path), {}) is None
         (tmp_path / "index.json").unlink()
         (tmp_path / "a.tar").write_bytes(b"")
-        assert MDS.recognise(listing_of(tmp_path), {}) is None
+        assert MDS.recognize(listing_of(tmp_path), {}) is None
 
     def test_shards_without_index(self, tmp_path):
         write_mds(tmp_path, LABELLED, [labelled(1)])

@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from shardstream.errors import FormatError, StorageError, UsageError
-from shardstream.formats.registry import recognise
+from shardstream.formats.registry import recognize
 from shardstream.formats.scans.object_bytes import ObjectBytes
 from shardstream.formats.tokens.megatron import Megatron
 from shardstream.formats.tokens.nanogpt import NanoGpt
@@ -107,7 +107,7 @@ def test_several_pairs_are_one_data_set():
 
 def test_other_files_are_left_to_others():
     for objects in ({"a.bin": b"12"}, {"a.idx": b"0\t0\n", "a.rec": b"x"}, {}):
-        assert Megatron().recognise(listing_of(MemoryStore(objects)), {}) is None
+        assert Megatron().recognize(listing_of(MemoryStore(objects)), {}) is None
 
 
 # ---------------------------------------------------------------------------------------------------------- refusals
@@ -207,16 +207,16 @@ def test_bare_tokens_are_read_in_windows_as_the_options_say():
 
 def test_bare_tokens_are_never_guessed():
     listing = listing_of(MemoryStore({"a.bin": bytes(8)}))
-    assert NanoGpt().recognise(listing, {}) is None
-    assert NanoGpt().recognise(listing, {"length": "3"}) is None
-    assert NanoGpt().recognise(listing_of(MemoryStore(pair([2], [0, 1]))), {"dtype": "uint16", "length": "1"}) is None
+    assert NanoGpt().recognize(listing, {}) is None
+    assert NanoGpt().recognize(listing, {"length": "3"}) is None
+    assert NanoGpt().recognize(listing_of(MemoryStore(pair([2], [0, 1]))), {"dtype": "uint16", "length": "1"}) is None
     for options in ({"dtype": "uint16"}, {"dtype": "float32", "length": "2"}, {"dtype": "uint16", "length": "0"}):
         with pytest.raises(UsageError):
             bare({"a.bin": bytes(8)}, **options)
     with pytest.raises(
         UsageError, match=r"nothing says 'dtype'(?s:.*)format_options=\{'dtype': \.\.\.\} \(dtype: of the"
     ):
-        recognise(listing, "nanogpt", {"length": "3"})
+        recognize(listing, "nanogpt", {"length": "3"})
 
 
 def test_bare_tokens_that_are_none_are_refused():

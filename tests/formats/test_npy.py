@@ -110,7 +110,7 @@ def test_random_shapes_come_back(shape, count, dtype):
 
 def test_other_files_are_left_to_others():
     for objects in ({"a.npy": b"version https://git-lfs"}, {"a.npy": npy(np.ones(1)), "a.jpg": b"x"}, {"a.zip": npz()}):
-        assert Npy().recognise(listing_of(MemoryStore(objects)), {}) is None
+        assert Npy().recognize(listing_of(MemoryStore(objects)), {}) is None
 
 
 # ---------------------------------------------------------------------------------------------------------- refusals

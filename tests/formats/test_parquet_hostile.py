@@ -13,7 +13,7 @@ import pytest
 from shardstream.errors import ChecksumError, DecodeError, FormatError, UsageError
 from shardstream.formats.blocks.codecs import CODECS, inflate
 from shardstream.formats.blocks.parquet.thrift import Thrift
-from shardstream.formats.contract import ForeignObject, ObjectListing
+from shardstream.formats.contract import ObjectListing, SourceObject
 from shardstream.formats.contract import shown as opened
 from shardstream.formats.parquet.format import Parquet
 from shardstream.formats.scans.object_bytes import ObjectBytes
@@ -33,7 +33,7 @@ def stored(table: dict[str, Any], **options: Any) -> bytes:
 def read(data: bytes) -> None:
     """All of a file, as far as it is sound; FormatError where it is not found out before values are read."""
     store = MemoryStore({"x.parquet": data})
-    one = ForeignObject("x.parquet", len(data), {"size": len(data), "chosen": []})
+    one = SourceObject("x.parquet", len(data), {"size": len(data), "chosen": []})
     with suppress(FormatError):
         shows, shown, _ = opened(PARQUET, store, one)
         for rows in PARQUET.scan(shown, one.about):
@@ -100,7 +100,7 @@ def test_types_that_are_not_read_are_refused_by_name() -> None:
     store = MemoryStore({"x.parquet": out.getvalue()})
     listing = listing_of(store)
     listing.chosen = {"b": "b"}
-    found = PARQUET.recognise(listing, {})
+    found = PARQUET.recognize(listing, {})
     assert found is not None
     _, data, _ = opened(PARQUET, store, found.objects[0])
     (rows,) = PARQUET.scan(data, found.objects[0].about)
@@ -166,7 +166,7 @@ def test_lists_that_are_taken_as_json() -> None:
     found = [values for _, values in samples(PARQUET, store, {"json": "a"})]
     assert found == [{"a": [1, None], "b": 1}, {"a": [], "b": 2}, {"b": 3}]
     with pytest.raises(UsageError, match="'b' is not a column of lists"):
-        PARQUET.recognise(listing_of(store), {"json": "b"})
+        PARQUET.recognize(listing_of(store), {"json": "b"})
 
 
 def test_lists_that_are_not_of_their_shape() -> None:
@@ -183,7 +183,7 @@ def test_rows_before_the_damage_are_kept() -> None:
     data = bytearray(stored(table, row_group_size=4500, use_dictionary=False, compression="snappy"))
     second = pq.ParquetFile(io.BytesIO(data)).metadata.row_group(1).column(0).data_page_offset
     data[second + 200 : second + 300] = bytes(100)
-    one = ForeignObject("x.parquet", len(data), {"size": len(data), "chosen": []})
+    one = SourceObject("x.parquet", len(data), {"size": len(data), "chosen": []})
     _, shown, _ = opened(PARQUET, MemoryStore({"x.parquet": bytes(data)}), one)
     found = PARQUET.scan(shown, one.about)
     assert [len(next(found).keys) for _ in range(2)] == [2250, 2250]
@@ -195,14 +195,14 @@ def test_tables_of_other_formats_are_refused_by_name() -> None:
     data = stored({"a": [1]})
     for beside, name in {"_delta_log/0.json": "Delta Lake", "metadata/v1.metadata.json": "Iceberg"}.items():
         with pytest.raises(FormatError, match=name):
-            PARQUET.recognise(listing_of(MemoryStore({"a.parquet": data, beside: b"{}"})), {})
+            PARQUET.recognize(listing_of(MemoryStore({"a.parquet": data, beside: b"{}"})), {})
 
 
 def test_what_is_not_recognised() -> None:
     data = stored({"a": [1]})
 
     def recognises(objects: dict[str, bytes]) -> bool:
-        return PARQUET.recognise(ObjectListing(MemoryStore(objects), list(MemoryStore(objects).list())), {}) is not None
+        return PARQUET.recognize(ObjectListing(MemoryStore(objects), list(MemoryStore(objects).list())), {}) is not None
 
     assert recognises({"a.parquet": data, "README.md": b"", "_SUCCESS": b"", "_metadata": data})
     assert not recognises({"00000.tar": b"x", "00000.parquet": data})

@@ -137,8 +137,8 @@ def test_plugins_that_cannot_be_used_are_one_warning_each(
         "half": "wrong_format:Half",
         "raises": "raising",
     }
-    wrong = "from shardstream.formats.contract import ForeignFormat\nNUMBER = 3\n"
-    wrong += "class Half(ForeignFormat):\n    name = 'half'\n"
+    wrong = "from shardstream.formats.contract import SourceFormat\nNUMBER = 3\n"
+    wrong += "class Half(SourceFormat):\n    name = 'half'\n"
     files = {"pairs_format": MODULE, "wrong_format": wrong, "raising": "1 / 0"}
     install("bad-formats", {"shardstream.formats": points}, "2.3", **files)
     install("first", {"shardstream.formats": {"pairs": "pairs_format:Pairs"}})

@@ -220,7 +220,7 @@ def test_what_is_recognised(tmp_path: Path) -> None:
     (one,) = recognised(RecordIO(), listing_of(tmp_path)).objects
     assert (one.path, dict(one.about)) == ("train.rec", {"idx": ["train.idx", 4]})
     for objects in ({"a.bin": data}, {"a.rec": b"something else"}, {"a.rec": b""}, {".a.rec": data}, {}):
-        assert RecordIO().recognise(listing_of(MemoryStore(objects)), {}) is None
+        assert RecordIO().recognize(listing_of(MemoryStore(objects)), {}) is None
 
 
 def test_an_object_that_is_not_mapped_is_read_once(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

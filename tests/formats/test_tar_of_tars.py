@@ -46,7 +46,7 @@ def test_classes_are_the_names_of_inner_tars(tmp_path: Path) -> None:
     ]
     assert samples(FORMAT, tmp_path) == expected
     assert samples(FORMAT, in_memory(tmp_path)) == expected
-    assert WebDataset().recognise(listing_of(tmp_path), {}) is None
+    assert WebDataset().recognize(listing_of(tmp_path), {}) is None
 
 
 def test_pieces_and_several_outer_tars(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -71,25 +71,25 @@ def test_classes_are_found_without_reading_the_images() -> None:
 
 def test_what_is_no_tar_of_tars() -> None:
     flat = tar_of([("a.jpg", JPEG)])
-    assert FORMAT.recognise(listing(flat), {}) is None
+    assert FORMAT.recognize(listing(flat), {}) is None
     mixed = MemoryStore({"train.tar": outer("n1"), "val.tar": flat})
     for format in (FORMAT, WebDataset()):
         with pytest.raises(FormatError, match=r"train.tar holds tar files, and val.tar does not"):
-            format.recognise(listing_of(mixed), {})
+            format.recognize(listing_of(mixed), {})
     for second, what in (
         (("a.jpg", JPEG), "is not a tar file"),
         (("n2.tar.gz", b"\x1f\x8b"), "is not a tar file"),
         (("b/n1.tar", b""), "two tars of class 'n1'"),
     ):
         with pytest.raises(FormatError, match=what):
-            FORMAT.recognise(listing(tar_of([("n1.tar", inner("n1")), second])), {})
+            FORMAT.recognize(listing(tar_of([("n1.tar", inner("n1")), second])), {})
 
 
 def test_damage() -> None:
     tar = outer(*CLASSES)
     for size in range(len(inner("n1")) + 512, len(tar.rstrip(b"\0")), 512):
         with pytest.raises(FormatError, match="classes have no numbers"):
-            FORMAT.recognise(listing(tar[:size]), {})
+            FORMAT.recognize(listing(tar[:size]), {})
     cut, bad = inner("n2")[:4608], inner("n3")[:1024] + b"x" * 512
     broken = tar_of([("n1.tar", inner("n1")), ("n2.tar", cut), ("n3.tar", bad)])
     ((_, rows),) = scanned(FORMAT, OneTar(broken))
@@ -108,7 +108,7 @@ def test_bytes_that_changed_raise_nothing_else() -> None:
         for _ in range(draw.choice((1, 3, 20))):
             data[draw.randrange(len(data))] = draw.choice((0, 48, 49, 128, 255, draw.randrange(256)))
         with suppress(FormatError):
-            found = FORMAT.recognise(listing(bytes(data)), {})
+            found = FORMAT.recognize(listing(bytes(data)), {})
             if found is not None:
                 stored(bytes(data), [rows for _, rows in scanned(FORMAT, OneTar(bytes(data)))])
 

@@ -17,7 +17,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from shardstream.errors import FormatError, UsageError
-from shardstream.formats.contract import ForeignFormat
+from shardstream.formats.contract import SourceFormat
 from shardstream.formats.scans import protobuf
 from shardstream.formats.scans.object_bytes import ObjectBytes
 from shardstream.formats.scans.rows import PIECE, ScannedRows
@@ -45,7 +45,7 @@ def expected(name: str) -> list[dict[str, Any]]:
 
 
 def scan_bytes(
-    data: bytes, about: dict[str, Any] | None = None, format: ForeignFormat | None = None
+    data: bytes, about: dict[str, Any] | None = None, format: SourceFormat | None = None
 ) -> list[ScannedRows]:
     store = MemoryStore({"a.tfrecord": data})
     return list((format or TFRecord()).scan(ObjectBytes(store, "a.tfrecord", len(data)), about or {}))
@@ -274,7 +274,7 @@ def test_samples_come_in_pieces_with_one_type(tmp_path: Path) -> None:
 def test_options_are_checked() -> None:
     for options in ({"verify": "yes"}, {"first_label": "2"}):
         with pytest.raises(UsageError, match="of TFRecord files"):
-            TFRecord().recognise(listing_of(GOLDEN / "lists"), options)
+            TFRecord().recognize(listing_of(GOLDEN / "lists"), options)
 
 
 # --------------------------------------------------------------------------------------------------- recognition
@@ -286,9 +286,9 @@ def test_what_is_recognised(tmp_path: Path) -> None:
         store = MemoryStore({name: data, name + ".idx": b"0 24\n", ".hidden.tfrecord": b"x", "README.md": b"x"})
         assert [one.path for one in recognised(TFRecord(), listing_of(store)).objects] == [name]
     for objects in ({"a.bin": data}, {"train-00000-of-00001": b"text, as C4 has it"}, {"a.tfrecord": b""}, {}):
-        assert TFRecord().recognise(listing_of(MemoryStore(objects)), {}) is None
+        assert TFRecord().recognize(listing_of(MemoryStore(objects)), {}) is None
     with pytest.raises(FormatError, match="not a TFRecord file"):
-        TFRecord().recognise(listing_of(MemoryStore({"a.tfrecord": b"something else"})), {})
+        TFRecord().recognize(listing_of(MemoryStore({"a.tfrecord": b"something else"})), {})
 
 
 def test_an_empty_file_has_no_samples() -> None:
@@ -310,7 +310,7 @@ def test_an_empty_file_has_no_samples() -> None:
 def test_descriptions_that_are_malformed(text: bytes) -> None:
     store = MemoryStore({"a.tfrecord": writer.records([b""]), "features.json": text})
     with pytest.raises(FormatError, match="description of the features is malformed"):
-        TFRecord().recognise(listing_of(store), {})
+        TFRecord().recognize(listing_of(store), {})
 
 
 # -------------------------------------------------------------------------------------------------------- reading

@@ -277,7 +277,7 @@ def test_interleaved_members_are_joined_or_refused() -> None:
     (one,) = recognised(FORMAT, listing_of(MemoryStore({"a.tar": tar})), {"group": "key"}).objects
     assert one.about == {"group": "key"}
     with pytest.raises(UsageError, match="group=key"):
-        FORMAT.recognise(listing_of(MemoryStore({"a.tar": tar})), {"group": "yes"})
+        FORMAT.recognize(listing_of(MemoryStore({"a.tar": tar})), {"group": "yes"})
     cut = refusal(FORMAT, tar[:8000], {"group": "key"})
     assert "not known to be whole" in str(cut)
     assert "one field" in str(refusal(FORMAT, tar_of([*members, ("k0.txt", b"")]), {"group": "key"}))
@@ -444,8 +444,8 @@ def test_what_lies_beside_is_no_sample() -> None:
     assert [one.path for one in found.objects] == ["00000.tar", "00001.tar"]
     assert ["devkit.tar.gz" in note for note in found.notes] == [True]
     for name in ("b.tar.gz", "b.tar"):
-        assert FORMAT.recognise(listing_of(MemoryStore({"a.zip": b"PK", name: b"\x1f\x8b\x08"})), {}) is None
-    assert FORMAT.recognise(listing_of(MemoryStore({"a.json": b"{}"})), {}) is None
+        assert FORMAT.recognize(listing_of(MemoryStore({"a.zip": b"PK", name: b"\x1f\x8b\x08"})), {}) is None
+    assert FORMAT.recognize(listing_of(MemoryStore({"a.json": b"{}"})), {}) is None
 
 
 def test_energons_splits_are_never_mixed() -> None:
@@ -455,7 +455,7 @@ def test_energons_splits_are_never_mixed() -> None:
     with pytest.raises(
         FormatError, match=r"several splits: train, val(?s:.*)train: .*shard_\{0\.\.1\}\.tar; val: .*shard_2"
     ):
-        FORMAT.recognise(listing_of(store), {})
+        FORMAT.recognize(listing_of(store), {})
     assert len(recognised(FORMAT, listing_of(store, "shard_0.tar", "shard_1.tar")).objects) == 2
     store.put(split, b"split_parts: {train: ['shard_{0..1}.tar'], val: []}\n")
     found = recognised(FORMAT, listing_of(store))
@@ -464,7 +464,7 @@ def test_energons_splits_are_never_mixed() -> None:
     for text in (b"split_parts: 3\n", b"split_parts: {train: {a: b}, val: [[1]]}\n", b"exclude: []\n", b"[1\n"):
         store.put(split, text)
         with pytest.raises(FormatError, match=r"split\.yaml"):
-            FORMAT.recognise(listing_of(store), {})
+            FORMAT.recognize(listing_of(store), {})
 
 
 @pytest.mark.parametrize(
@@ -480,7 +480,7 @@ def test_energons_code_is_refused(line: str) -> None:
     store = MemoryStore({"a.tar": tar_of([("a.jpg", JPEG)])})
     store.put(".nv-meta/dataset.yaml", f"__class__: X\n{line}\n".encode())
     with pytest.raises(FormatError, match="never run"):
-        FORMAT.recognise(listing_of(store), {})
+        FORMAT.recognize(listing_of(store), {})
     assert recognised(FORMAT, listing_of(store, "a.tar")).objects
     store.put(".nv-meta/dataset.yaml", b"__module__: megatron.energon\nfield_map:\n  image: jpg\n")
     assert ["field_map" in note for note in recognised(FORMAT, listing_of(store)).notes] == [True]

@@ -169,7 +169,7 @@ def test_what_is_not_of_yolo() -> None:
         {"images/1.jpg": b"", "config.yaml": b"lr: 0.1\ntrain: true\n"},
         {"images/1.jpg": b"", "config.yaml": b"\xff\xfe"},
     ):
-        assert Yolo().recognise(listing_of(MemoryStore(files)), {}) is None
+        assert Yolo().recognize(listing_of(MemoryStore(files)), {}) is None
     two = objects() | {"other.yaml": f"val: images/train\n{NAMES}".encode()}
     with pytest.raises(UsageError, match=r"several files that describe.*data\.yaml, other\.yaml"):
         read(two)
@@ -254,7 +254,7 @@ def test_labels_are_found_in_every_place(image, label) -> None:
 
 
 def test_images_beside_captions_are_not_of_yolo() -> None:
-    assert Yolo().recognise(listing_of(MemoryStore({"images/0.jpg": b"", "images/0.txt": b"a dog"})), {}) is None
+    assert Yolo().recognize(listing_of(MemoryStore({"images/0.jpg": b"", "images/0.txt": b"a dog"})), {}) is None
 
 
 def test_labels_that_are_not_used_are_told() -> None:

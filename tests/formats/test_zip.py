@@ -267,9 +267,9 @@ def test_splits_are_not_mixed():
 
 def test_other_listings_are_left_to_others(tmp_path):
     data = written({"1.jpg": JPEG})
-    assert Zip().recognise(listing_of(MemoryStore({"a.zip": data, "b.tar": b"x"})), {}) is None
-    assert Zip().recognise(listing_of(MemoryStore({"a.zip": b"Rar!"})), {}) is None
-    assert Zip().recognise(listing_of(MemoryStore({"a.txt": b"x"})), {}) is None
+    assert Zip().recognize(listing_of(MemoryStore({"a.zip": data, "b.tar": b"x"})), {}) is None
+    assert Zip().recognize(listing_of(MemoryStore({"a.zip": b"Rar!"})), {}) is None
+    assert Zip().recognize(listing_of(MemoryStore({"a.txt": b"x"})), {}) is None
     found = recognised(Zip(), listing_of(MemoryStore({"a.ZIP": data, "train.csv": b"x", "._a.zip": b"x"})))
     assert found.notes == ("train.csv is not read",)
     assert [one.path for one in found.objects] == ["a.ZIP"]

@@ -6,23 +6,23 @@ FORMATS = """
 import pickle
 import struct
 
-from shardstream.formats.contract import ForeignFormat, ForeignObject, Recognised
+from shardstream.formats.contract import SourceFormat, SourceObject, Recognized
 from shardstream.formats.scans.rows import RowBuilder, numbered_keys
 from shardstream.testing import FormatConformance
 
 HEAD = struct.Struct("<II")
 
 
-class Good(ForeignFormat):
+class Good(SourceFormat):
     name = "good"
     title = "labels and texts (.pairs)"
     suffix = ".pairs"
 
-    def recognise(self, listing, options):
+    def recognize(self, listing, options):
         found = listing.only(self.suffix)
         if listing.first_that(found, lambda start: start.startswith(b"PAIR")) is None:
             return None
-        return Recognised(tuple(ForeignObject(one.path, one.size) for one in found))
+        return Recognized(tuple(SourceObject(one.path, one.size) for one in found))
 
     def scan(self, data, about):
         rows, offset, count = RowBuilder(data), 4, 0
@@ -44,8 +44,8 @@ class Good(ForeignFormat):
 class TakesAll(Good):
     name = "takes-all"
 
-    def recognise(self, listing, options):
-        return Recognised(tuple(ForeignObject(one.path, one.size) for one in listing.objects))
+    def recognize(self, listing, options):
+        return Recognized(tuple(SourceObject(one.path, one.size) for one in listing.objects))
 
 
 class OffByOne(Good):
@@ -75,12 +75,12 @@ class Restless(Good):
     name = "restless"
     count = 0
 
-    def recognise(self, listing, options):
-        found = super().recognise(listing, options)
+    def recognize(self, listing, options):
+        found = super().recognize(listing, options)
         Restless.count += 1
         if found is None:
             return None
-        return Recognised(tuple(ForeignObject(one.path, one.size, {"n": self.count}) for one in found.objects))
+        return Recognized(tuple(SourceObject(one.path, one.size, {"n": self.count}) for one in found.objects))
 
 
 class TakesAnyOption(dict):

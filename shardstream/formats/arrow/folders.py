@@ -14,7 +14,7 @@ from shardstream.errors import FormatError, UsageError
 from shardstream.formats.arrow.messages import MAGIC, read_table
 from shardstream.formats.arrow.rows import chosen_rows
 from shardstream.formats.chunks.index_files import IndexEntry, check_names, is_below, json_object, shown
-from shardstream.formats.contract import ForeignObject, ObjectListing
+from shardstream.formats.contract import ObjectListing, SourceObject
 from shardstream.formats.scans.names import accompanies
 from shardstream.formats.scans.object_bytes import ObjectBytes
 from shardstream.storage.base.store import ObjectMeta
@@ -30,7 +30,7 @@ _SHOWN = 20
 class Found:
     """The objects of a data set, in its own order, and what a user should know of it."""
 
-    objects: tuple[ForeignObject, ...]
+    objects: tuple[SourceObject, ...]
     notes: tuple[str, ...] = ()
 
 
@@ -166,7 +166,7 @@ def _with_rows(
 ) -> Found:
     """The objects; with indices, which of their rows are meant."""
     if indices is None:
-        return Found(tuple(ForeignObject(one.path, one.size) for one in found), tuple(notes))
+        return Found(tuple(SourceObject(one.path, one.size) for one in found), tuple(notes))
     if not is_below(indices) or not listing.store.exists(indices):
         hint = "give its name below the folder of the data"
         raise UsageError(f"there is no file of indices {indices!r}", url=listing.url, hint=hint)
@@ -175,7 +175,7 @@ def _with_rows(
     for one in found:
         table = read_table(ObjectBytes(listing.store, one.path, one.size, window=64 << 10), inflated=False)
         count = sum(batch.head.rows for batch in table.batches)
-        objects.append(ForeignObject(one.path, one.size, {"rows": chosen_rows(indices, size, first, count)}))
+        objects.append(SourceObject(one.path, one.size, {"rows": chosen_rows(indices, size, first, count)}))
         first += count
     order = ("the rows of each file are in the order of the indices, the files one after another",) if first else ()
     return Found(tuple(objects), (*notes, *(order if len(found) > 1 else ())))

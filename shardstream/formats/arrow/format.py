@@ -26,7 +26,7 @@ from shardstream.formats.arrow.places import BatchReader
 from shardstream.formats.arrow.rows import scan_rows
 from shardstream.formats.blocks.found_blocks import FoundBlocks
 from shardstream.formats.chunks.encoded_values import npy_of
-from shardstream.formats.contract import ForeignFormat, ForeignObject, Form, ObjectListing, Recognised
+from shardstream.formats.contract import Form, ObjectListing, Recognized, SourceFormat, SourceObject
 from shardstream.formats.scans.object_bytes import ObjectBytes
 from shardstream.formats.scans.rows import ScannedRows
 from shardstream.storage import Store
@@ -45,7 +45,7 @@ def npy_of_rows(stored: memoryview, text: str) -> bytes:
     return npy_of(stored, kind, (len(stored) // width, *shape))
 
 
-class Arrow(ForeignFormat):
+class Arrow(SourceFormat):
     """IPC files and streams, Feather of version 2, and what ``datasets`` saves and keeps."""
 
     name: ClassVar[str] = "arrow"
@@ -57,7 +57,7 @@ class Arrow(ForeignFormat):
     window: ClassVar[int] = 64 << 10
     forms: ClassVar[Mapping[str, Form]] = {"rows": npy_of_rows}
 
-    def recognise(self, listing: ObjectListing, options: Mapping[str, str]) -> Recognised | None:
+    def recognize(self, listing: ObjectListing, options: Mapping[str, str]) -> Recognized | None:
         found = find_objects(listing, options.get("indices"))
         if found is None:
             return None
@@ -71,10 +71,10 @@ class Arrow(ForeignFormat):
         beside = [one for one in _all(data, {}) if one.beside]
         notes = (*found.notes, NUMBERED.format(beside[0].name)) if beside else found.notes
         objects = tuple(replace(one, about={**one.about, **about}) for one in found.objects)
-        return Recognised(objects, classes_of(fields), notes)
+        return Recognized(objects, classes_of(fields), notes)
 
     def _first(
-        self, store: Store, objects: Sequence[ForeignObject], about: Mapping[str, Any]
+        self, store: Store, objects: Sequence[SourceObject], about: Mapping[str, Any]
     ) -> tuple[ObjectBytes, tuple[TableField, ...]]:
         """The first object whose schema can be read, and the fields that are wanted; an error where none can."""
         failed = None

@@ -31,7 +31,7 @@ from shardstream.formats.blocks import ObjectBlocks
 from shardstream.formats.blocks.codecs import PLAIN
 from shardstream.formats.catalog import CATALOGUE_NAME
 from shardstream.formats.catalog.object_table import RESTORE, ObjectTable
-from shardstream.formats.contract import ForeignFormat
+from shardstream.formats.contract import SourceFormat
 from shardstream.formats.framing import FRAMING
 from shardstream.formats.loose import LOOSE
 from shardstream.formats.plugins import Plugin
@@ -72,7 +72,7 @@ class Reading:
     checked: bool
 
     @property
-    def format(self) -> ForeignFormat:
+    def format(self) -> SourceFormat:
         """The format; UsageError where there is none of the name."""
         return format_named(self.source)
 

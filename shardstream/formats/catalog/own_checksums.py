@@ -8,16 +8,16 @@ from shardstream.dataset.opened import DatasetAddress, Differences
 from shardstream.errors import FormatError, NotFoundError
 from shardstream.formats.catalog.catalog import Catalogue
 from shardstream.formats.catalog.selected import list_selected
-from shardstream.formats.contract import ForeignFormat, ForeignObject, ObjectListing, shown
-from shardstream.formats.registry import recognise
+from shardstream.formats.contract import ObjectListing, SourceFormat, SourceObject, shown
+from shardstream.formats.registry import recognize
 from shardstream.storage import open_store
 
 
 def compare_own(catalogue: Catalogue, address: DatasetAddress) -> Differences:
-    """What the checksums say that the format of a dataset keeps of its objects; raises as `recognise`."""
+    """What the checksums say that the format of a dataset keeps of its objects; raises as `recognize`."""
     reading = catalogue.reading
     listing = list_selected(address.selection, open_store(address.location))
-    found = recognise(listing, reading.source, dict(reading.options))
+    found = recognize(listing, reading.source, dict(reading.options))
     objects = () if found is None else found[1].objects
     # What is lost of damaged objects is known already.
     objects = tuple(one for one in objects if one.path not in catalogue.lost)
@@ -29,7 +29,7 @@ def compare_own(catalogue: Catalogue, address: DatasetAddress) -> Differences:
 
 
 def _differences(
-    format: ForeignFormat, listing: ObjectListing, objects: Sequence[ForeignObject]
+    format: SourceFormat, listing: ObjectListing, objects: Sequence[SourceObject]
 ) -> Iterator[tuple[str, FormatError | NotFoundError]]:
     for one in objects:
         try:

@@ -18,9 +18,9 @@ from shardstream.formats.catalog.catalog import Catalogue, Reading
 from shardstream.formats.catalog.journal import ObjectState
 from shardstream.formats.catalog.scan import about_digest
 from shardstream.formats.catalog.selected import tell_remembered
-from shardstream.formats.contract import ObjectListing, Recognised, Remembered
+from shardstream.formats.contract import ObjectListing, Recognized, Remembered
 from shardstream.formats.packages.known import refuse_to_stream
-from shardstream.formats.registry import recognise
+from shardstream.formats.registry import recognize
 from shardstream.formats.scans.rows import Loss, Remark
 from shardstream.names.splits import several_splits
 from shardstream.names.strays import find_stray
@@ -82,7 +82,7 @@ class Plan:
     """
 
     store: Store
-    recognised: Recognised
+    recognised: Recognized
     metas: Sequence[ObjectMeta]
     reading: Reading
     named: bool = False
@@ -119,7 +119,7 @@ def plan_of(listing: ObjectListing, selection: Selection, making: Making, kept: 
 
     Raises:
         NotFoundError: No format takes the listing for its own.
-        FormatError, UsageError, StorageError: As `recognise`; or there are several splits.
+        FormatError, UsageError, StorageError: As `recognize`; or there are several splits.
     """
     if kept is None or (kept.reading.format.fallback and not making.loose):
         return _plan(listing, selection, making, None)
@@ -148,7 +148,7 @@ def _plan(listing: ObjectListing, selection: Selection, making: Making, kept: Ca
     refuse_to_stream(listing.url, names, kept.reading.source if kept is not None and kept.named else source)
     if [one.path for one in listing.objects] == [MANIFEST_NAME]:  # which reads like a list of anything
         raise no_format(listing.url, ours=listing.store.url)
-    answer = recognise(listing, source, options, loose=making.loose, remembered=remembered)
+    answer = recognize(listing, source, options, loose=making.loose, remembered=remembered)
     if answer is None and making.loose and kept is not None and kept.listing == digest:
         raise FormatError(
             f"the files were {kept.title} when they were indexed, and are of no format that is known now",

@@ -21,7 +21,7 @@ from shardstream.errors import (
 )
 from shardstream.faults import fault_kind
 from shardstream.formats.catalog.catalog import Reading
-from shardstream.formats.contract import ForeignObject, shown
+from shardstream.formats.contract import SourceObject, shown
 from shardstream.formats.framing import FRAMING
 from shardstream.formats.scans.choosing import choose
 from shardstream.formats.scans.object_bytes import ObjectBytes
@@ -73,7 +73,7 @@ def kind_of(column: Column, reading: Reading) -> str:
     return EMPTY if empty and column.codec.partition(":")[0] == empty else str(column.type)
 
 
-def about_digest(one: ForeignObject) -> int:
+def about_digest(one: SourceObject) -> int:
     """Of what the scan of an object has to know from elsewhere."""
     if not one.about:  # mostly
         return 0
@@ -81,7 +81,7 @@ def about_digest(one: ForeignObject) -> int:
 
 
 def scan_object(
-    store: Store, one: ForeignObject, meta: ObjectMeta, reading: Reading, reached: Callable[[float], object] = float
+    store: Store, one: SourceObject, meta: ObjectMeta, reading: Reading, reached: Callable[[float], object] = float
 ) -> Iterator[Piece]:
     """The shards of an object, in order; if it is damaged, they say what is lost.
 
@@ -134,20 +134,20 @@ def scan_object(
         )
 
 
-def _placeholder(store: Store, one: ForeignObject, reading: Reading) -> PlaceholderError | None:
+def _placeholder(store: Store, one: SourceObject, reading: Reading) -> PlaceholderError | None:
     """The error for an object that is a placeholder, which no format understands."""
     if reading.format.loose:  # an object may stand for many files then
         return None
     return placeholder_in(store, one.path, one.size, offset=0)
 
 
-def _refuse_placeholder(store: Store, one: ForeignObject, reading: Reading) -> None:
+def _refuse_placeholder(store: Store, one: SourceObject, reading: Reading) -> None:
     placeholder = _placeholder(store, one, reading)
     if placeholder is not None:
         raise placeholder
 
 
-def _announced(store: Store, one: ForeignObject, reading: Reading) -> int | None:
+def _announced(store: Store, one: SourceObject, reading: Reading) -> int | None:
     """The number of samples that a damaged object should have, if anything says so."""
     try:
         return reading.format.announced(reading.format.open(store, one), one.about)
@@ -155,7 +155,7 @@ def _announced(store: Store, one: ForeignObject, reading: Reading) -> int | None
         return None
 
 
-def _piece(store: Store, one: ForeignObject, data: ObjectBytes, rows: ScannedRows, reading: Reading) -> Piece:
+def _piece(store: Store, one: SourceObject, data: ObjectBytes, rows: ScannedRows, reading: Reading) -> Piece:
     place = {"url": data.url}
     end = one.size if reading.format.loose else data.size
     columns = rows.columns if reading.format.chooses else choose(rows.columns, reading.chosen, place["url"])

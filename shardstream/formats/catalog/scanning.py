@@ -14,7 +14,7 @@ from shardstream.errors import UsageError, WorkerError
 from shardstream.formats.catalog.catalog import Reading
 from shardstream.formats.catalog.plan import Making, Plan
 from shardstream.formats.catalog.scan import Piece, scan_object
-from shardstream.formats.contract import ForeignObject
+from shardstream.formats.contract import SourceObject
 from shardstream.progress import ProgressEvent, ignore
 from shardstream.sizes import duration, plural, size
 from shardstream.storage import Store
@@ -176,6 +176,6 @@ def _in_processes(plan: Plan, numbers: Iterator[int], workers: int) -> Iterator[
             pool.shutdown(wait=False, cancel_futures=True)
 
 
-def _scan_apart(store: Store, one: ForeignObject, meta: ObjectMeta, reading: Reading) -> list[Piece]:
+def _scan_apart(store: Store, one: SourceObject, meta: ObjectMeta, reading: Reading) -> list[Piece]:
     """In a process of its own."""
     return list(scan_object(store, one, meta, reading))

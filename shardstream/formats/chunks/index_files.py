@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence, Set
 from typing import Any, NoReturn
 
 from shardstream.errors import FormatError, UsageError
-from shardstream.formats.contract import ForeignObject, ObjectListing
+from shardstream.formats.contract import ObjectListing, SourceObject
 
 INDEX = "index.json"
 _LARGEST = 1 << 53  # of numbers in JSON that every program reads alike
@@ -30,7 +30,7 @@ def shown(value: Any) -> str:
 
 def sized_object(
     listing: ObjectListing, path: str, size: int | None, about: Mapping[str, Any], *, what: str
-) -> ForeignObject:
+) -> SourceObject:
     """An object that an ``index.json`` lists, of ``size`` bytes where it says that.
 
     Raises:
@@ -44,7 +44,7 @@ def sized_object(
     if size not in (None, found):
         said = f"it has {found} bytes, and {INDEX} says {size}"
         raise FormatError(said, url=url, hint=f"fetch or write the {what} again")
-    return ForeignObject(path, found, about)
+    return SourceObject(path, found, about)
 
 
 def folders_with_index(listing: ObjectListing, container: re.Pattern[str], known: Set[str] = frozenset()) -> list[str]:

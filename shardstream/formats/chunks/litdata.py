@@ -31,7 +31,7 @@ from shardstream.formats.chunks.index_files import (
 from shardstream.formats.chunks.pytree_names import leaf_names
 from shardstream.formats.chunks.records import Part, offset_table, rows_of, scan_records, windows_of
 from shardstream.formats.chunks.tagged_values import json_of_tagged
-from shardstream.formats.contract import ForeignFormat, ForeignObject, Form, ObjectListing, Recognised
+from shardstream.formats.contract import Form, ObjectListing, Recognized, SourceFormat, SourceObject
 from shardstream.formats.scans.object_bytes import ObjectBytes
 from shardstream.formats.scans.rows import ScannedRows
 from shardstream.shards.field_names import usable_field
@@ -104,7 +104,7 @@ def _array(stored: memoryview, order: str, dtypes: Mapping[int, str]) -> bytes:
     return npy_of(stored[8 + 4 * dimensions :], np.dtype(dtypes[number]), shape)
 
 
-class LitData(ForeignFormat):
+class LitData(SourceFormat):
     """Folders that ``litdata.optimize`` wrote."""
 
     name: ClassVar[str] = "litdata"
@@ -122,7 +122,7 @@ class LitData(ForeignFormat):
         "jpeg_array": msgpack_of_jpegs,
     }
 
-    def recognise(self, listing: ObjectListing, options: Mapping[str, str]) -> Recognised | None:
+    def recognize(self, listing: ObjectListing, options: Mapping[str, str]) -> Recognized | None:
         if INDEX not in listing:
             without_index(listing, _CHUNK, self.title)
             return None
@@ -139,7 +139,7 @@ class LitData(ForeignFormat):
         check_names([one.path("filename") for one in chunks], url)
         about, notes = _about(config, chunks, options)
         objects = tuple(_located(one, listing, config, about) for one in chunks)
-        return Recognised(objects, notes=notes + notes_on_others(listing, _CHUNK, {one.path for one in objects}))
+        return Recognized(objects, notes=notes + notes_on_others(listing, _CHUNK, {one.path for one in objects}))
 
     def blocks(self, data: ObjectBytes, about: Mapping[str, Any]) -> FoundBlocks | None:
         if "inflated" in about:
@@ -219,7 +219,7 @@ def _fields(config: IndexEntry, leaves: int) -> list[str]:
     return fields
 
 
-def _located(chunk: IndexEntry, listing: ObjectListing, config: IndexEntry, about: Mapping[str, Any]) -> ForeignObject:
+def _located(chunk: IndexEntry, listing: ObjectListing, config: IndexEntry, about: Mapping[str, Any]) -> SourceObject:
     path, size = chunk.path("filename"), chunk.count("chunk_bytes")
     about = {**about, "samples": chunk.count("chunk_size")}
     compression, level = config.get("compression"), config.get("compression_level")

@@ -31,7 +31,7 @@ from shardstream.formats.chunks.index_files import (
     without_index,
 )
 from shardstream.formats.chunks.records import Part, offset_table, scan_records
-from shardstream.formats.contract import ForeignFormat, ForeignObject, Form, ObjectListing, Recognised
+from shardstream.formats.contract import Form, ObjectListing, Recognized, SourceFormat, SourceObject
 from shardstream.formats.scans.object_bytes import ObjectBytes
 from shardstream.formats.scans.rows import ScannedRows
 from shardstream.shards.field_names import usable_field
@@ -90,7 +90,7 @@ def npy_of_ndarray(stored: memoryview, dtype: str) -> bytes:
     return npy_of(stored[position + dimensions * width :], np.dtype(dtype).newbyteorder("<"), tuple(shape))
 
 
-class Mds(ForeignFormat):
+class Mds(SourceFormat):
     """Folders that ``MDSWriter`` wrote, merged ones too."""
 
     name: ClassVar[str] = "mds"
@@ -106,7 +106,7 @@ class Mds(ForeignFormat):
         "list": msgpack_of_list,
     }
 
-    def recognise(self, listing: ObjectListing, options: Mapping[str, str]) -> Recognised | None:
+    def recognize(self, listing: ObjectListing, options: Mapping[str, str]) -> Recognized | None:
         if INDEX not in listing:
             without_index(listing, _SHARD, self.title)
             return None
@@ -131,7 +131,7 @@ class Mds(ForeignFormat):
         columns = _Columns(_names(options.get("text", "")))
         objects = tuple(one.located(listing, columns) for one in shards)
         columns.check_options()
-        return Recognised(objects, notes=notes_on_others(listing, _SHARD, {one.path for one in objects}))
+        return Recognized(objects, notes=notes_on_others(listing, _SHARD, {one.path for one in objects}))
 
     def blocks(self, data: ObjectBytes, about: Mapping[str, Any]) -> FoundBlocks | None:
         packed = about.get("packed")
@@ -151,7 +151,7 @@ class Mds(ForeignFormat):
         samples: int = about["samples"]
         return samples
 
-    def checksums(self, one: ForeignObject) -> str:
+    def checksums(self, one: SourceObject) -> str:
         names = known(one.about.get("packed", one.about).get("hashes", {}))
         return f"{', '.join(names)} of shards" if names else ""
 
@@ -183,7 +183,7 @@ class _Shard:
         self._hashes = _hashes(raw)
         self._packed = found.entry("zip_data") if found.get("zip_data") else None
 
-    def located(self, listing: ObjectListing, columns: _Columns) -> ForeignObject:
+    def located(self, listing: ObjectListing, columns: _Columns) -> SourceObject:
         """It as an object of the listing, of the size that is announced; compressed if it is there only so."""
         about = {"samples": self._samples, "columns": columns.of(self._index, listing)}
         if self.path in listing or self._packed is None:
@@ -228,7 +228,7 @@ class _Columns:
         self._changed: set[str] = set()
 
     def of(self, shard: IndexEntry, listing: ObjectListing) -> list[list[Any]]:
-        """Field, encoding and common size of each column, for `ForeignObject.about`; one list for equal shards."""
+        """Field, encoding and common size of each column, for `SourceObject.about`; one list for equal shards."""
         columns = self._checked(shard)
         known = self._seen.setdefault(tuple(map(tuple, columns)), columns)
         if known is columns:

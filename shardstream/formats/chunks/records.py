@@ -80,7 +80,7 @@ def offset_table(data: ObjectBytes, samples: int, end: int) -> NDArray[np.uint32
 def scan_records(
     data: ObjectBytes, parts: Sequence[Part], table: NDArray[np.uint32 | np.int64]
 ) -> Iterator[ScannedRows]:
-    """Where the values of all records lie, and the numbers among them; as `ForeignFormat.scan`.
+    """Where the values of all records lie, and the numbers among them; as `SourceFormat.scan`.
 
     Args:
         data: The object.

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from shardstream.errors import FormatError, UsageError
-from shardstream.formats.contract import ForeignFormat, ForeignObject, ObjectListing, Recognised
+from shardstream.formats.contract import ObjectListing, Recognized, SourceFormat, SourceObject
 from shardstream.formats.detection.annotations import (
     TEXTS,
     Annotations,
@@ -50,7 +50,7 @@ _LISTS = {
 }
 
 
-class Coco(ForeignFormat):
+class Coco(SourceFormat):
     """A JSON file that lists pictures, and what is seen on them."""
 
     name = "coco"
@@ -63,16 +63,16 @@ class Coco(ForeignFormat):
     window: ClassVar[int] = 4 << 20
     loose = True
 
-    def recognise(self, listing: ObjectListing, options: Mapping[str, str]) -> Recognised | None:
+    def recognize(self, listing: ObjectListing, options: Mapping[str, str]) -> Recognized | None:
         one = _annotations(listing, options)
         if one is None:
             return None
-        data = self.open(listing.store, ForeignObject(one.path, one.size))
+        data = self.open(listing.store, SourceObject(one.path, one.size))
         images = options.get("images", options.get("root"))
         folder = _folder_of(listing, data) if images is None else _given(listing.store, images)
         wanted = {text.partition(":")[0] for text in listing.chosen.values()}
         texts = [name for name, field in TEXTS.items() if not wanted or field in wanted]
-        return Recognised((ForeignObject(one.path, one.size, {"images": folder, "texts": texts}),))
+        return Recognized((SourceObject(one.path, one.size, {"images": folder, "texts": texts}),))
 
     def scan(self, data: ObjectBytes, about: Mapping[str, Any]) -> Iterator[ScannedRows]:
         found = _File(data, about)
@@ -182,7 +182,7 @@ class _File:
 
     Args:
         data: The file.
-        about: Of its `ForeignObject`.
+        about: Of its `SourceObject`.
     """
 
     def __init__(self, data: ObjectBytes, about: Mapping[str, Any]) -> None:

@@ -11,7 +11,7 @@ import numpy as np
 
 from shardstream.errors import FormatError
 from shardstream.faults import FaultKind, fault_kind
-from shardstream.formats.contract import ForeignFormat, ForeignObject, ObjectListing, Recognised
+from shardstream.formats.contract import ObjectListing, Recognized, SourceFormat, SourceObject
 from shardstream.formats.detection.yolo_labels import BadLabels, KeyPoints, Objects, read_labels
 from shardstream.formats.detection.yolo_set import found_set
 from shardstream.formats.files.names import file_column, key_of, kind_of
@@ -42,7 +42,7 @@ _STRAYS = "With key points outside of their image: {values:object} in {files:lab
 _NOTHING = Objects([], [], [], [])
 
 
-class Yolo(ForeignFormat):
+class Yolo(SourceFormat):
     """A file of labels a picture."""
 
     name = "yolo"
@@ -53,7 +53,7 @@ class Yolo(ForeignFormat):
     }
     loose = True
 
-    def recognise(self, listing: ObjectListing, options: Mapping[str, str]) -> Recognised | None:
+    def recognize(self, listing: ObjectListing, options: Mapping[str, str]) -> Recognized | None:
         found = found_set(listing, options)
         if found is None:
             return None
@@ -81,9 +81,9 @@ class Yolo(ForeignFormat):
             _run(pictures[at : at + PIECE], labels[at : at + PIECE], about if at else {**about, "remarks": remarks})
             for at in range(0, len(pictures), PIECE)
         )
-        return Recognised(tuple(objects), found.classes, notes)
+        return Recognized(tuple(objects), found.classes, notes)
 
-    def open(self, store: Store, one: ForeignObject) -> ObjectBytes:
+    def open(self, store: Store, one: SourceObject) -> ObjectBytes:
         return _Labels(store, one.path)
 
     def scan(self, data: ObjectBytes, about: Mapping[str, Any]) -> Iterator[ScannedRows]:
@@ -113,13 +113,13 @@ class Yolo(ForeignFormat):
         yield replace(rows, broken=tuple(broken), remarks=tuple(merged(remarks)))
 
 
-def _run(files: Sequence[ObjectMeta], labels: Sequence[ObjectMeta | None], about: Mapping[str, Any]) -> ForeignObject:
+def _run(files: Sequence[ObjectMeta], labels: Sequence[ObjectMeta | None], about: Mapping[str, Any]) -> SourceObject:
     """Some pictures as what stands for an object: called as the first of them, and as large as all."""
     known = {
         "files": [[one.path, one.size, one.version] for one in files],
         "labels": [None if one is None else [one.path, one.size, one.version] for one in labels],
     }
-    return ForeignObject(files[0].path, sum(one.size for one in files), {**about, **known})
+    return SourceObject(files[0].path, sum(one.size for one in files), {**about, **known})
 
 
 class _Labels(ObjectBytes):

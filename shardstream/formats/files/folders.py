@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from shardstream.errors import FormatError
-from shardstream.formats.contract import ForeignObject, ObjectListing, Recognised
+from shardstream.formats.contract import ObjectListing, Recognized, SourceObject
 from shardstream.formats.files.names import file_column, key_of, kind_of
 from shardstream.formats.scans.choosing import choose
 from shardstream.formats.scans.rows import PIECE, ScannedRows
@@ -34,7 +34,7 @@ _CONTAINERS = frozenset((
 ))  # fmt: skip
 
 
-def recognised(listing: ObjectListing) -> Recognised | None:
+def recognised(listing: ObjectListing) -> Recognized | None:
     """The pictures of a listing; ``None`` where there is none, or anything that may hold other data.
 
     Raises:
@@ -73,7 +73,7 @@ def recognised(listing: ObjectListing) -> Recognised | None:
         _run(taken[begin : begin + PIECE], numbers, {"type": str(kind.type), **_chosen(listing)})
         for begin in range(0, len(taken), PIECE)
     )
-    return Recognised(tuple(objects), tuple(classes) or None, _notes(taken, left, folders))
+    return Recognized(tuple(objects), tuple(classes) or None, _notes(taken, left, folders))
 
 
 def _refuse_placeholders(listing: ObjectListing, left: Sequence[str]) -> None:
@@ -136,12 +136,12 @@ def _chosen(listing: ObjectListing) -> dict[str, Any]:
     return {"chosen": listing.chosen} if listing.chosen else {}
 
 
-def _run(files: Sequence[ObjectMeta], numbers: Mapping[str, int], known: Mapping[str, Any]) -> ForeignObject:
+def _run(files: Sequence[ObjectMeta], numbers: Mapping[str, int], known: Mapping[str, Any]) -> SourceObject:
     """Some files as what stands for an object: called as the first of them, and as large as all."""
     about: dict[str, Any] = {**known, "files": [[one.path, one.size, one.version] for one in files]}
     if numbers:
         about["labels"] = {name: numbers[name] for name in sorted({one.path.partition("/")[0] for one in files})}
-    return ForeignObject(files[0].path, sum(one.size for one in files), about)
+    return SourceObject(files[0].path, sum(one.size for one in files), about)
 
 
 def scanned(about: Mapping[str, Any], url: str) -> Iterator[ScannedRows]:

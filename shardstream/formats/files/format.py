@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any, ClassVar
 
 from shardstream.errors import FormatError
-from shardstream.formats.contract import ForeignFormat, ForeignObject, ObjectListing, Recognised
+from shardstream.formats.contract import ObjectListing, Recognized, SourceFormat, SourceObject
 from shardstream.formats.files import folders, lists
 from shardstream.formats.files.columns import OPTIONS
 from shardstream.formats.scans.object_bytes import ObjectBytes
@@ -15,7 +15,7 @@ from shardstream.pack.sources.lists.mpdataset import LIST_OF_MPDATASET
 from shardstream.storage import Store
 
 
-class SingleFiles(ForeignFormat):
+class SingleFiles(SourceFormat):
     """An object a value."""
 
     name = "files"
@@ -25,7 +25,7 @@ class SingleFiles(ForeignFormat):
     fallback = True
     chooses = True
 
-    def recognise(self, listing: ObjectListing, options: Mapping[str, str]) -> Recognised | None:
+    def recognize(self, listing: ObjectListing, options: Mapping[str, str]) -> Recognized | None:
         if listing.named and any(lists.is_list(one.path) for one in listing.objects):
             if len(listing.objects) > 1:
                 raise FormatError(
@@ -38,7 +38,7 @@ class SingleFiles(ForeignFormat):
             return lists.recognised(listing, one, options)
         return folders.recognised(listing)
 
-    def open(self, store: Store, one: ForeignObject) -> ObjectBytes:
+    def open(self, store: Store, one: SourceObject) -> ObjectBytes:
         """Nothing of a run of files, whose names are known already."""
         return _Unread(store, one.path, 0) if "files" in one.about else super().open(store, one)
 

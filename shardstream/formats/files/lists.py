@@ -13,7 +13,7 @@ from typing import Any
 
 from shardstream.dataset.lists.decompression import plain_name
 from shardstream.errors import UnsupportedError, UsageError
-from shardstream.formats.contract import ForeignObject, ObjectListing, Recognised
+from shardstream.formats.contract import ObjectListing, Recognized, SourceObject
 from shardstream.formats.files.columns import columns_of
 from shardstream.formats.files.names import below, key_of
 from shardstream.formats.files.text import first_records, records, text_pieces
@@ -55,7 +55,7 @@ def is_mpdataset(listing: ObjectListing) -> bool:
     return LIST_OF_MPDATASET in listing and CLASSES_OF_MPDATASET in listing
 
 
-def recognised(listing: ObjectListing, one: ObjectMeta, options: Mapping[str, str]) -> Recognised:
+def recognised(listing: ObjectListing, one: ObjectMeta, options: Mapping[str, str]) -> Recognized:
     """A list as a data set of one object.
 
     Raises:
@@ -74,7 +74,7 @@ def recognised(listing: ObjectListing, one: ObjectMeta, options: Mapping[str, st
     folder, slash, _ = one.path.rpartition("/")
     beside = f"{folder}{slash}{CLASSES_OF_MPDATASET}"
     classes = listed_classes(listing.store, beside) if found.kind == "commas" else None
-    return Recognised((ForeignObject(one.path, one.size, about),), classes, notes)
+    return Recognized((SourceObject(one.path, one.size, about),), classes, notes)
 
 
 def scanned(data: ObjectBytes, about: Mapping[str, Any]) -> Iterator[ScannedRows]:
@@ -94,7 +94,7 @@ class _List:
 
     Args:
         data: The list.
-        about: Of its `ForeignObject`.
+        about: Of its `SourceObject`.
         whole: Whether quotes are looked for in all of it, and not in its first lines only.
     """
 

@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 from shardstream.errors import FormatError
 from shardstream.formats.blocks import BlockList
 from shardstream.formats.blocks.found_blocks import FoundBlocks
-from shardstream.formats.contract import ForeignFormat, ForeignObject, ObjectListing, Recognised
+from shardstream.formats.contract import ObjectListing, Recognized, SourceFormat, SourceObject
 from shardstream.formats.hdf5.chunks import add_blocks
 from shardstream.formats.hdf5.columns import FileColumns
 from shardstream.formats.hdf5.file import (
@@ -28,7 +28,7 @@ _USER_BLOCKS = tuple(512 << doubled for doubled in range(8))  # where else a fil
 _SHOWN = 6
 
 
-class Hdf5(ForeignFormat):
+class Hdf5(SourceFormat):
     """``.h5`` and ``.hdf5`` files of data sets with a common first axis."""
 
     name: ClassVar[str] = "hdf5"
@@ -38,7 +38,7 @@ class Hdf5(ForeignFormat):
     }
     window: ClassVar[int] = 64 << 10
 
-    def recognise(self, listing: ObjectListing, options: Mapping[str, str]) -> Recognised | None:
+    def recognize(self, listing: ObjectListing, options: Mapping[str, str]) -> Recognized | None:
         found = listing.only(*_SUFFIXES)
         if not found:
             return None
@@ -47,7 +47,7 @@ class Hdf5(ForeignFormat):
             return None
         wanted = _names(options.get("fields", "")) or {text.partition(":")[0] for text in listing.chosen.values()}
         about = {"fields": sorted(wanted)} if wanted else {}
-        return Recognised(tuple(ForeignObject(one.path, one.size, about) for one in found))
+        return Recognized(tuple(SourceObject(one.path, one.size, about) for one in found))
 
     def _refuse_user_block(self, listing: ObjectListing, path: str) -> None:
         start = listing.start(path, _USER_BLOCKS[-1] + len(SIGNATURE))

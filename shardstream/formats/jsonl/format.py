@@ -11,7 +11,7 @@ from typing import Any, ClassVar
 from shardstream.errors import UsageError
 from shardstream.formats.blocks.compressed import compressed_blocks
 from shardstream.formats.blocks.found_blocks import FoundBlocks
-from shardstream.formats.contract import LOOKED_AT, ForeignFormat, ForeignObject, Form, ObjectListing, Recognised
+from shardstream.formats.contract import LOOKED_AT, Form, ObjectListing, Recognized, SourceFormat, SourceObject
 from shardstream.formats.jsonl.columns import JsonRows
 from shardstream.formats.jsonl.first_rows import first_rows, names_files, rows_names
 from shardstream.formats.jsonl.forms import FORMS
@@ -20,7 +20,7 @@ from shardstream.formats.scans.rows import ScannedRows
 from shardstream.pack.sources.lists.chosen import chooses_files
 
 
-class JsonLines(ForeignFormat):
+class JsonLines(SourceFormat):
     """Files of JSON objects, one a line, or all in one list."""
 
     name: ClassVar[str] = "jsonl"
@@ -38,7 +38,7 @@ class JsonLines(ForeignFormat):
         "numbers are float64, json={0} that it stays JSON"
     )
 
-    def recognise(self, listing: ObjectListing, options: Mapping[str, str]) -> Recognised | None:
+    def recognize(self, listing: ObjectListing, options: Mapping[str, str]) -> Recognized | None:
         if chooses_files(listing.chosen):
             return None
         chosen = frozenset(
@@ -50,7 +50,7 @@ class JsonLines(ForeignFormat):
         if not rows or names_files(rows):
             return None
         about = _about(options)
-        return Recognised(tuple(ForeignObject(one.path, one.size, about) for one in found))
+        return Recognized(tuple(SourceObject(one.path, one.size, about) for one in found))
 
     def blocks(self, data: ObjectBytes, about: Mapping[str, Any]) -> FoundBlocks | None:
         return compressed_blocks(data, "file")

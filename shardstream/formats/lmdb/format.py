@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, ClassVar
 
-from shardstream.formats.contract import ForeignFormat, ForeignObject, Form, ObjectListing, Recognised
+from shardstream.formats.contract import Form, ObjectListing, Recognized, SourceFormat, SourceObject
 from shardstream.formats.lmdb.datum import datum_array, read_datum, scan_datums
 from shardstream.formats.lmdb.fields import MSGPACK, PICKLE, Encoding
 from shardstream.formats.lmdb.files import KeyNames, kind_of, samples, scan_bytes, scan_files, unnamed
@@ -32,7 +32,7 @@ _ENDINGS = (".mdb", ".lmdb")
 _LINE = re.compile(rb"[^\n]*\S[^\n]*")
 
 
-class LmdbFormat(ForeignFormat):
+class LmdbFormat(SourceFormat):
     """LMDB databases, folders with ``data.mdb`` or files, in the layouts that data sets are written in."""
 
     name: ClassVar[str] = "lmdb"
@@ -47,7 +47,7 @@ class LmdbFormat(ForeignFormat):
         "pickle-json": pickled_json,
     }
 
-    def recognise(self, listing: ObjectListing, options: Mapping[str, str]) -> Recognised | None:
+    def recognize(self, listing: ObjectListing, options: Mapping[str, str]) -> Recognized | None:
         found = [one for one in listing.objects if _is_database(listing, one.path, alone=len(listing.objects) == 1)]
         if not found:
             return None
@@ -59,11 +59,11 @@ class LmdbFormat(ForeignFormat):
             listed = _listed(listing, one.path)
             if listed is not None:
                 about["listed"] = listed
-            objects.append(ForeignObject(one.path, one.size, about))
+            objects.append(SourceObject(one.path, one.size, about))
             if len(objects) == 1:
                 pages = Pages(ObjectBytes(listing.store, one.path, one.size, window=self.window))
                 classes = listed_classes(pages, _tree(pages, about))
-        return Recognised(tuple(objects), classes)
+        return Recognized(tuple(objects), classes)
 
     def scan(self, data: ObjectBytes, about: Mapping[str, Any]) -> Iterator[ScannedRows]:
         pages = Pages(data)
@@ -85,7 +85,7 @@ class _Layout:
     Args:
         pages: The file.
         tree: The database.
-        about: Of its `ForeignObject`.
+        about: Of its `SourceObject`.
     """
 
     def __init__(self, pages: Pages, tree: Tree, about: Mapping[str, Any]) -> None:

@@ -191,7 +191,7 @@ def fields_in(data: ObjectBytes, footer: Footer, about: Mapping[str, Any]) -> li
     Args:
         data: The file, for messages.
         footer: Its footer.
-        about: Of its `ForeignObject`.
+        about: Of its `SourceObject`.
 
     Raises:
         FormatError: One cannot be read; says why.

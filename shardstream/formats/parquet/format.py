@@ -11,7 +11,7 @@ from shardstream.formats.arrow.format import npy_of_rows
 from shardstream.formats.blocks import BlockList
 from shardstream.formats.blocks.found_blocks import FoundBlocks
 from shardstream.formats.blocks.parquet.pages import is_sound
-from shardstream.formats.contract import ForeignFormat, ForeignObject, Form, ObjectListing, Recognised
+from shardstream.formats.contract import Form, ObjectListing, Recognized, SourceFormat, SourceObject
 from shardstream.formats.parquet.columns import ColumnValues, column_of, joined
 from shardstream.formats.parquet.fields import (
     ColumnField,
@@ -31,7 +31,7 @@ _HELD = 64 << 20  # bytes of blocks that are kept since they had to be made
 _TABLES = {"_delta_log/": "Delta Lake", "metadata/": "Iceberg"}
 
 
-class Parquet(ForeignFormat):
+class Parquet(SourceFormat):
     """Tables whose rows are samples."""
 
     name: ClassVar[str] = "parquet"
@@ -42,7 +42,7 @@ class Parquet(ForeignFormat):
     }
     forms: ClassVar[Mapping[str, Form]] = {"rows": npy_of_rows}
 
-    def recognise(self, listing: ObjectListing, options: Mapping[str, str]) -> Recognised | None:
+    def recognize(self, listing: ObjectListing, options: Mapping[str, str]) -> Recognized | None:
         found = listing.only(*SUFFIXES)
         if not found:
             return None
@@ -53,9 +53,9 @@ class Parquet(ForeignFormat):
         chosen = sorted({text.partition(":")[0] for text in listing.chosen.values()})
         names = [one.strip() for one in options.get("json", "").split(",") if one.strip()]
         about: dict[str, Any] = {"chosen": chosen} | ({"json": names} if names else {})
-        objects = tuple(ForeignObject(one.path, one.size, {"size": one.size, **about}) for one in found)
+        objects = tuple(SourceObject(one.path, one.size, {"size": one.size, **about}) for one in found)
         classes, notes = _told(ObjectBytes(listing.store, first.path, first.size), objects[found.index(first)].about)
-        return Recognised(objects, classes, notes)
+        return Recognized(objects, classes, notes)
 
     def blocks(self, data: ObjectBytes, about: Mapping[str, Any]) -> FoundBlocks | None:
         footer = Footer(data, about["size"])
@@ -105,7 +105,7 @@ class Parquet(ForeignFormat):
     def announced(self, data: ObjectBytes, about: Mapping[str, Any]) -> int | None:
         return sum(group.rows for group in Footer(data, about["size"]).groups)
 
-    def checksums(self, one: ForeignObject) -> str:
+    def checksums(self, one: SourceObject) -> str:
         return "CRC-32 of pages, where it was written"
 
     def differences(self, data: ObjectBytes, about: Mapping[str, Any]) -> Iterator[FormatError]:

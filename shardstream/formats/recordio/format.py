@@ -18,11 +18,11 @@ import numpy as np
 from shardstream.errors import FormatError
 from shardstream.formats.contract import (
     LARGEST_SIDECAR,
-    ForeignFormat,
-    ForeignObject,
     Form,
     ObjectListing,
-    Recognised,
+    Recognized,
+    SourceFormat,
+    SourceObject,
 )
 from shardstream.formats.recordio.samples import IMAGE_HEADER, ImageRecords, RecordParts
 from shardstream.formats.scans.object_bytes import ObjectBytes
@@ -159,7 +159,7 @@ def _labels_form(data: memoryview, _text: str) -> bytes:
     return npy_bytes(np.frombuffer(data, "<f4"))
 
 
-class RecordIO(ForeignFormat):
+class RecordIO(SourceFormat):
     """Files of MXNet."""
 
     name: ClassVar[str] = "recordio"
@@ -167,11 +167,11 @@ class RecordIO(ForeignFormat):
     window: ClassVar[int] = _BLOCK
     forms: ClassVar[Mapping[str, Form]] = {"image": _image_form, "labels": _labels_form, "record": _record_form}
 
-    def recognise(self, listing: ObjectListing, options: Mapping[str, str]) -> Recognised | None:
+    def recognize(self, listing: ObjectListing, options: Mapping[str, str]) -> Recognized | None:
         named = listing.ending(".rec")
         if listing.first_that(named, lambda start: start.startswith(_MAGIC)) is None:
             return None
-        return Recognised(tuple(ForeignObject(one.path, one.size, _beside(listing, one.path)) for one in named))
+        return Recognized(tuple(SourceObject(one.path, one.size, _beside(listing, one.path)) for one in named))
 
     def scan(self, data: ObjectBytes, about: Mapping[str, Any]) -> Iterator[ScannedRows]:
         records, damage = ImageRecords(data, self.name), None

@@ -17,7 +17,7 @@ from shardstream.formats.catalog.dataset import ExternalDataset
 from shardstream.formats.catalog.make import find_or_make
 from shardstream.formats.catalog.plan import Making
 from shardstream.formats.catalog.write import AbsentFieldError
-from shardstream.formats.contract import ForeignFormat
+from shardstream.formats.contract import SourceFormat
 from shardstream.formats.parquet.fields import all_fields
 from shardstream.formats.parquet.format import Parquet
 from shardstream.formats.scans.object_bytes import ObjectBytes
@@ -30,7 +30,7 @@ from shardstream.storage.base.store import ObjectMeta
 JSON = "json"
 
 
-def table_fields(store: Store, meta: ObjectMeta) -> tuple[ForeignFormat, tuple[TableField, ...]]:
+def table_fields(store: Store, meta: ObjectMeta) -> tuple[SourceFormat, tuple[TableField, ...]]:
     """The format of a file, and the fields that its columns become.
 
     Raises:

@@ -10,7 +10,7 @@ import numpy as np
 
 from shardstream.errors import ShardStreamError
 from shardstream.formats.arrow.columns import TableField
-from shardstream.formats.contract import ForeignFormat, ObjectListing, shown
+from shardstream.formats.contract import ObjectListing, SourceFormat, shown
 from shardstream.formats.jsonl.first_rows import names_files
 from shardstream.formats.scans.rows import ScannedRows
 from shardstream.formats.sources.table_fields import choose_columns, name_of, table_fields
@@ -98,7 +98,7 @@ def _columns(rules: Sequence[FieldRule], whole: Sequence[str], fields: Sequence[
 
 
 def _are_paths_alone(
-    form: ForeignFormat, store: Store, meta: ObjectMeta, fields: Sequence[TableField], chosen: Sequence[str]
+    form: SourceFormat, store: Store, meta: ObjectMeta, fields: Sequence[TableField], chosen: Sequence[str]
 ) -> bool:
     """Whether files of Hugging Face's are in no row, of the first ones, but only where they are."""
     beside = {one.source[:-1] for one in fields if one.beside}
@@ -111,7 +111,7 @@ def _are_paths_alone(
 
 
 def _names_files(
-    form: ForeignFormat, store: Store, meta: ObjectMeta, fields: Sequence[TableField], rules: Sequence[FieldRule]
+    form: SourceFormat, store: Store, meta: ObjectMeta, fields: Sequence[TableField], rules: Sequence[FieldRule]
 ) -> bool:
     """Whether the first texts that would be samples are names of files."""
     texts = [one.name for one in fields if one.how == "text" and not one.beside]
@@ -127,10 +127,10 @@ def _names_files(
 
 
 def _first_piece(
-    form: ForeignFormat, store: Store, meta: ObjectMeta, names: Sequence[str]
+    form: SourceFormat, store: Store, meta: ObjectMeta, names: Sequence[str]
 ) -> tuple[ScannedRows | None, Store]:
     """The first samples with these fields alone, and the store that they lie in."""
-    found = form.recognise(ObjectListing(store, [meta], named=True, chosen={name: name for name in names}), {})
+    found = form.recognize(ObjectListing(store, [meta], named=True, chosen={name: name for name in names}), {})
     if found is None:
         return None, store
     shows, data, _ = shown(form, store, found.objects[0])

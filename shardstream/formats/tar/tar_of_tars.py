@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any, ClassVar
 
 from shardstream.errors import FormatError
-from shardstream.formats.contract import ForeignFormat, ForeignObject, ObjectListing, Recognised
+from shardstream.formats.contract import ObjectListing, Recognized, SourceFormat, SourceObject
 from shardstream.formats.scans.object_bytes import ObjectBytes
 from shardstream.formats.scans.rows import PIECE, ScannedRows, usable_key
 from shardstream.formats.tar.headers import TarDamage, TarMember, TarMembers, shown
@@ -20,14 +20,14 @@ _WINDOW = 4096  # between inner tars, of which all but the header is left out
 _MOST_CLASSES = 1_000_000
 
 
-class TarOfTars(ForeignFormat):
+class TarOfTars(SourceFormat):
     """Samples are members of the inner tars, addressed in the outer one; the class is the name of the inner tar."""
 
     name: ClassVar[str] = "tar-of-tars"
     title: ClassVar[str] = "tar of tars"
     window: ClassVar[int] = 1 << 20
 
-    def recognise(self, listing: ObjectListing, options: Mapping[str, str]) -> Recognised | None:
+    def recognize(self, listing: ObjectListing, options: Mapping[str, str]) -> Recognized | None:
         found = found_tars(listing)
         if found is None or not found.nested:
             return None
@@ -37,8 +37,8 @@ class TarOfTars(ForeignFormat):
         objects = []
         for one in found.tars:
             places = [[name, labels[name], member.offset, member.size] for name, member in inner[one.path]]
-            objects.append(ForeignObject(one.path, one.size, {"tars": places}))
-        return Recognised(tuple(objects), tuple(classes), found.notes)
+            objects.append(SourceObject(one.path, one.size, {"tars": places}))
+        return Recognized(tuple(objects), tuple(classes), found.notes)
 
     def scan(self, data: ObjectBytes, about: Mapping[str, Any]) -> Iterator[ScannedRows]:
         rows = TarRows(data)

@@ -13,7 +13,7 @@ from shardstream.dataset.lists.decompression import MAGIC_BYTES, compression_of
 from shardstream.errors import UsageError
 from shardstream.formats.blocks.compressed import compressed_blocks, not_read
 from shardstream.formats.blocks.found_blocks import FoundBlocks
-from shardstream.formats.contract import ForeignFormat, ForeignObject, ObjectListing, Recognised
+from shardstream.formats.contract import ObjectListing, Recognized, SourceFormat, SourceObject
 from shardstream.formats.scans.object_bytes import ObjectBytes
 from shardstream.formats.scans.rows import PIECE, ScannedRows
 from shardstream.formats.tar.headers import TarDamage, TarMember
@@ -33,7 +33,7 @@ _KIND = "tar file"
 _INTEGER = re.compile(rb"\s*[+-]?[0-9]{1,19}\s*")
 
 
-class WebDataset(ForeignFormat):
+class WebDataset(SourceFormat):
     """Tar files of WebDataset, Energon, img2dataset and of our own without our manifest."""
 
     name: ClassVar[str] = "webdataset"
@@ -43,7 +43,7 @@ class WebDataset(ForeignFormat):
     }
     window: ClassVar[int] = 1 << 20
 
-    def recognise(self, listing: ObjectListing, options: Mapping[str, str]) -> Recognised | None:
+    def recognize(self, listing: ObjectListing, options: Mapping[str, str]) -> Recognized | None:
         group = options.get("group", "")
         if group not in ("", "key"):
             raise UsageError(f"group={group!r} is not a way to group members", hint="give group=key, or leave it out")
@@ -55,8 +55,8 @@ class WebDataset(ForeignFormat):
         tars = [one for one in found.tars if split is None or one.path in split]
         others = len(found.tars) - len(tars)
         left_out = (f"{plural(others, 'tar file')} that split.yaml does not name left out",) if others else ()
-        objects = tuple(ForeignObject(one.path, one.size, about) for one in tars)
-        return Recognised(objects, notes=(*found.notes, *left_out, *energon_notes(listing)))
+        objects = tuple(SourceObject(one.path, one.size, about) for one in tars)
+        return Recognized(objects, notes=(*found.notes, *left_out, *energon_notes(listing)))
 
     def blocks(self, data: ObjectBytes, about: Mapping[str, Any]) -> FoundBlocks | None:
         return compressed_blocks(data, _KIND)

@@ -20,7 +20,7 @@ from shardstream.errors import FormatError, UsageError
 from shardstream.formats.blocks.codecs import CODECS, inflated_start
 from shardstream.formats.blocks.found_blocks import FoundBlocks, one_block
 from shardstream.formats.blocks.gzip_parts import gzip_blocks
-from shardstream.formats.contract import ForeignFormat, ForeignObject, Form, ObjectListing, Recognised
+from shardstream.formats.contract import Form, ObjectListing, Recognized, SourceFormat, SourceObject
 from shardstream.formats.scans.object_bytes import ObjectBytes
 from shardstream.formats.scans.protobuf import Bytes, Malformed, Places, Spans, cut_out
 from shardstream.formats.scans.rows import PIECE, ScannedRows
@@ -40,7 +40,7 @@ _LARGEST_FIRST = 64 << 20  # bytes of a first record that is looked at before an
 _COUNTED_FROM_ONE = {"image/class/synset", "image/class/text"}  # what the writers of ImageNet's labels put beside them
 
 
-class TFRecord(ForeignFormat):
+class TFRecord(SourceFormat):
     """Files of TensorFlow."""
 
     name: ClassVar[str] = "tfrecord"
@@ -60,7 +60,7 @@ class TFRecord(ForeignFormat):
         "ints": examples.ints_form,
     }
 
-    def recognise(self, listing: ObjectListing, options: Mapping[str, str]) -> Recognised | None:
+    def recognize(self, listing: ObjectListing, options: Mapping[str, str]) -> Recognized | None:
         named = [one for one in listing.ending("") if _NAMED.search(one.path) and not _BESIDE.search(one.path)]
         sure = bool(named)
         named = named or [one for one in listing.ending("") if _SHARDED.search(one.path)]
@@ -76,10 +76,10 @@ class TFRecord(ForeignFormat):
             notes = (f"{LABEL} counts from 1, so cls is one less; option first_label=0 keeps it as it is",)
         found = described(listing, {one.path.rpartition("/")[0] for one in named})
         objects = tuple(
-            ForeignObject(one.path, one.size, _merged(about, found[one.path.rpartition("/")[0]])) for one in named
+            SourceObject(one.path, one.size, _merged(about, found[one.path.rpartition("/")[0]])) for one in named
         )
         classes = {one.classes for one in found.values()}
-        return Recognised(objects, classes.pop() if len(classes) == 1 else None, notes)
+        return Recognized(objects, classes.pop() if len(classes) == 1 else None, notes)
 
     def blocks(self, data: ObjectBytes, about: Mapping[str, Any]) -> FoundBlocks | None:
         codec = _codec_of(data.get(0, min(_HEAD, data.size)))
@@ -98,7 +98,7 @@ class TFRecord(ForeignFormat):
             damage = error
         yield from samples.rows(damage)
 
-    def checksums(self, one: ForeignObject) -> str:
+    def checksums(self, one: SourceObject) -> str:
         return "CRC-32C of records"
 
     def differences(self, data: ObjectBytes, about: Mapping[str, Any]) -> Iterator[FormatError]:

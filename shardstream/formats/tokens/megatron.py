@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from shardstream.errors import FormatError, UnsupportedError
-from shardstream.formats.contract import ForeignFormat, ForeignObject, ObjectListing, Recognised
+from shardstream.formats.contract import ObjectListing, Recognized, SourceFormat, SourceObject
 from shardstream.formats.scans.object_bytes import FETCH_AGAIN, ObjectBytes
 from shardstream.formats.scans.rows import ScannedRows, numbered_keys, pieces
 from shardstream.formats.tokens.windows import LENGTH, TOKENS, window_length, windows
@@ -38,14 +38,14 @@ _DTYPES = {
 _RUN = 1 << 18  # sequences that are looked at together
 
 
-class Megatron(ForeignFormat):
+class Megatron(SourceFormat):
     """Pairs of ``.idx`` and ``.bin``: each document is a sample, or each window of so many tokens."""
 
     name: ClassVar[str] = "megatron"
     title: ClassVar[str] = "a Megatron data set (.idx and .bin)"
     options: ClassVar[Mapping[str, str]] = {"length": LENGTH}
 
-    def recognise(self, listing: ObjectListing, options: Mapping[str, str]) -> Recognised | None:
+    def recognize(self, listing: ObjectListing, options: Mapping[str, str]) -> Recognized | None:
         starts = {one.path: listing.start(one.path, _HEAD.size) for one in listing.ending(".idx")}
         if not any(start.startswith((MAGIC, _LEGACY)) for start in starts.values()):
             return None
@@ -60,7 +60,7 @@ class Megatron(ForeignFormat):
                 )
             dtypes[_head(start, size, url).dtype] = path
             about = {"index": path, "index_size": size} | ({} if length is None else {"length": length})
-            objects.append(ForeignObject(binary, listing.size(binary), about))
+            objects.append(SourceObject(binary, listing.size(binary), about))
         if len(dtypes) > 1:
             (one, path), (other, second) = list(dtypes.items())[:2]
             raise FormatError(
@@ -73,7 +73,7 @@ class Megatron(ForeignFormat):
                 )
         if length is not None:
             FieldType.parse(f"array:{next(iter(dtypes))}:{length + 1}")
-        return Recognised(tuple(objects))
+        return Recognized(tuple(objects))
 
     def scan(self, data: ObjectBytes, about: Mapping[str, Any]) -> Iterator[ScannedRows]:
         data.refuse_placeholder()

@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from shardstream.errors import FormatError, UsageError
-from shardstream.formats.contract import ForeignFormat, ForeignObject, ObjectListing, Recognised
+from shardstream.formats.contract import ObjectListing, Recognized, SourceFormat, SourceObject
 from shardstream.formats.scans.object_bytes import ObjectBytes
 from shardstream.formats.scans.rows import ScannedRows
 from shardstream.formats.tokens.megatron import MAGIC
@@ -20,7 +20,7 @@ _DTYPES = ("uint8", "uint16", "uint32", "int32", "int64")
 _WITH_HEAD = (20240520, 20240801)  # llm.c and what followed it: 1,024 bytes stand before the tokens
 
 
-class NanoGpt(ForeignFormat):
+class NanoGpt(SourceFormat):
     """``*.bin`` of bare tokens, in windows; both options must be given."""
 
     name: ClassVar[str] = "nanogpt"
@@ -29,7 +29,7 @@ class NanoGpt(ForeignFormat):
 
     required: ClassVar[Sequence[str]] = ("dtype",)
 
-    def recognise(self, listing: ObjectListing, options: Mapping[str, str]) -> Recognised | None:
+    def recognize(self, listing: ObjectListing, options: Mapping[str, str]) -> Recognized | None:
         found, dtype = listing.ending(".bin"), options.get("dtype")
         if not found or dtype is None or any(listing.start(one.path, 9) == MAGIC for one in listing.ending(".idx")):
             return None
@@ -47,7 +47,7 @@ class NanoGpt(ForeignFormat):
                 hint="give the URL of one of these files",
             )
         about = {"dtype": dtype, "length": length}
-        return Recognised(tuple(ForeignObject(one.path, one.size, about) for one in found))
+        return Recognized(tuple(SourceObject(one.path, one.size, about) for one in found))
 
     def scan(self, data: ObjectBytes, about: Mapping[str, Any]) -> Iterator[ScannedRows]:
         dtype = str(about["dtype"])

@@ -14,7 +14,7 @@ from typing import Any, ClassVar, NamedTuple
 from shardstream.errors import ChangedError, FormatError, UsageError
 from shardstream.formats.blocks import BlockList
 from shardstream.formats.blocks.found_blocks import FoundBlocks
-from shardstream.formats.contract import ForeignFormat, ForeignObject, ObjectListing, Recognised
+from shardstream.formats.contract import ObjectListing, Recognized, SourceFormat, SourceObject
 from shardstream.formats.scans.names import accompanies
 from shardstream.formats.scans.object_bytes import ObjectBytes
 from shardstream.formats.scans.rows import RowBuilder, ScannedRows, common_type, image_type, pieces, usable_key
@@ -38,7 +38,7 @@ _IMAGE_NAMES = ("jpg", "jpeg", "png", "webp")
 _OURS = re.compile(r"\.(zip|z[0-9]{2})$", re.IGNORECASE)  # .z01: parts of a zip, which are refused by name
 
 
-class Zip(ForeignFormat):
+class Zip(SourceFormat):
     """``*.zip``: members of one folder and one base name up to its first dot are a sample, wherever they lie."""
 
     name: ClassVar[str] = "zip"
@@ -48,7 +48,7 @@ class Zip(ForeignFormat):
         "folder": "read only what lies below this folder of the zip files, such as train",
     }
 
-    def recognise(self, listing: ObjectListing, options: Mapping[str, str]) -> Recognised | None:
+    def recognize(self, listing: ObjectListing, options: Mapping[str, str]) -> Recognized | None:
         zips = listing.only(".zip", beside=lambda path: accompanies(path) or _OURS.search(path) is not None)
         if not zips:
             return None
@@ -62,7 +62,7 @@ class Zip(ForeignFormat):
         if options.get("labels") is None:
             data = ObjectBytes(listing.store, first.path, first.size)
             notes += _unused_classes(_chosen(data, read_directory(data), folder))
-            return Recognised(_objects(zips, common), notes=notes)
+            return Recognized(_objects(zips, common), notes=notes)
         if options["labels"] != "folder":
             raise UsageError(
                 f"labels={options['labels']!r}: labels of zip files come from folders", hint="labels=folder"
@@ -73,7 +73,7 @@ class Zip(ForeignFormat):
             found.update(_classes(data, _chosen(data, read_directory(data), folder)))
         classes = tuple(sorted(found))
         common["classes"] = list(classes)
-        return Recognised(_objects(zips, common), classes, notes)
+        return Recognized(_objects(zips, common), classes, notes)
 
     def blocks(self, data: ObjectBytes, about: Mapping[str, Any]) -> FoundBlocks | None:
         directory = read_directory(data)
@@ -104,16 +104,16 @@ class Zip(ForeignFormat):
             samples.setdefault(one.key, []).append(one)
         yield from _rows(data, samples, values, labels)
 
-    def checksums(self, one: ForeignObject) -> str:
+    def checksums(self, one: SourceObject) -> str:
         return CHECKSUMS
 
     def differences(self, data: ObjectBytes, about: Mapping[str, Any]) -> Iterator[FormatError]:
         return wrong_members(data.first(about.get("bytes", data.size)))
 
 
-def _objects(zips: Sequence[ObjectMeta], common: Mapping[str, Any]) -> tuple[ForeignObject, ...]:
+def _objects(zips: Sequence[ObjectMeta], common: Mapping[str, Any]) -> tuple[SourceObject, ...]:
     """The zips, each with its bytes: scanned, it may be shown with more."""
-    return tuple(ForeignObject(one.path, one.size, {**common, "bytes": one.size}) for one in zips)
+    return tuple(SourceObject(one.path, one.size, {**common, "bytes": one.size}) for one in zips)
 
 
 class _Chosen(NamedTuple):

@@ -20,7 +20,7 @@ from shardstream.formats.catalog.kept import read_catalogue
 from shardstream.formats.contract import ObjectListing, shown
 from shardstream.formats.framing import FRAMING, is_form
 from shardstream.formats.loose import LOOSE
-from shardstream.formats.registry import recognise
+from shardstream.formats.registry import recognize
 from shardstream.formats.scans.rows import PIECE, ScannedRows
 from shardstream.shards.field_names import check_field_name
 from shardstream.shards.framing import Framing
@@ -118,13 +118,13 @@ def read(case: Case, folder: Path, *, whole: bool = True) -> int:
         with suppress(ShardStreamError):
             count = _read_store(store, case)
     with suppress(ShardStreamError):
-        recognise(ObjectListing(LocalStore(folder), list(LocalStore(folder).list())), None, {})
+        recognize(ObjectListing(LocalStore(folder), list(LocalStore(folder).list())), None, {})
     return _read_by_reader(case, folder) if whole else count
 
 
 def _read_store(store: Store, case: Case) -> int:
     listing = ObjectListing(store, list(store.list()))
-    answer = recognise(listing, case.format, case.options)
+    answer = recognize(listing, case.format, case.options)
     assert answer is not None
     format, recognised = answer
     count = 0

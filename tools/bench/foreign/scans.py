@@ -34,7 +34,7 @@ def scan(store: str, name: str) -> dict[str, Any]:
 
     reader = format_named(FORMATS[name].source)
     place = LocalStore(Path(store))
-    found = reader.recognise(ObjectListing(place, list(place.list())), {})
+    found = reader.recognize(ObjectListing(place, list(place.list())), {})
     assert found is not None
     paths = [Path(store) / one.path for one in found.objects]
 
