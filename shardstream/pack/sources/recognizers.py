@@ -10,12 +10,11 @@ import os
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from importlib import import_module
 from typing import Any, Protocol, cast
 
-from shardstream.dataset.formats import BUILT_IN
 from shardstream.dataset.lists.compressed import is_archive
 from shardstream.errors import SourceError, UsageError
+from shardstream.extras import built_in
 from shardstream.images.formats import BY_SUFFIX
 from shardstream.names.globs import split_glob
 from shardstream.names.missing import instead_of
@@ -127,7 +126,7 @@ class SourceFormats(Containers, Protocol):
 
 def source_formats() -> SourceFormats:
     """The package that knows the formats of other libraries, imported at the first call."""
-    return cast("SourceFormats", import_module(f"{BUILT_IN}.sources"))
+    return cast("SourceFormats", built_in("sources"))
 
 
 def recognizers() -> Iterator[Recognizer]:
@@ -135,7 +134,7 @@ def recognizers() -> Iterator[Recognizer]:
     yield PythonObjects()
     yield TarsInOrder()
     yield from source_formats().RECOGNIZERS
-    # Recognizers of other distributions belong here: after ours, before everything else is a directory or a list.
+    yield from built_in("plugins").recognizers()
     yield Directories()
     yield TextLists()
 
