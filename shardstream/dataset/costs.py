@@ -25,7 +25,7 @@ from shardstream.dataset.shared import SharedWords
 from shardstream.dataset.view import SCANNERS, scalar_type
 from shardstream.dataset.weights import ViewedShard
 from shardstream.errors import UsageError
-from shardstream.order.quotas import as_fraction
+from shardstream.order import as_fraction
 from shardstream.shards.bins import inside
 from shardstream.shards.fields import ValuesType
 from shardstream.shards.index import ShardIndex

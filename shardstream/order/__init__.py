@@ -30,6 +30,7 @@ from __future__ import annotations
 
 from shardstream.order.draws import WEIGHT_BITS, WeightedDraws
 from shardstream.order.epoch import EpochOrder
+from shardstream.order.line import epoch_line
 from shardstream.order.mixing import MixBy, MixedOrder, mixing_parameters, schedule_in_effect
 from shardstream.order.parameters import (
     ORDER_VERSION,
@@ -68,6 +69,7 @@ __all__ = [
     "WeightedDraws",
     "as_fraction",
     "default_parameters",
+    "epoch_line",
     "joined_ranges",
     "mixing_parameters",
     "plain_knots",
