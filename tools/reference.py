@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Write what is generated from the command line: docs/cli.md, docs/errors.md and the manual page docs/shardstream.1.
+"""Write the pages that are generated: docs/cli.md, docs/errors.md, docs/dev/api.md, the manual page docs/shardstream.1.
 
     python tools/reference.py            writes them
     python tools/reference.py --check    exits with 1 when one is not as it would be written
@@ -10,8 +10,10 @@ A test compares them, too.
 from __future__ import annotations
 
 import argparse
+import inspect
 import re
 import sys
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -48,6 +50,46 @@ Examples start from `photos/`, folders of classes, and `shards/`, a data set wit
 the messages, `...` stands for what differs from run to run.
 
 """
+
+
+_API = """# Public names
+
+<!-- Written by tools/reference.py from `__all__` and docstrings: change those, not this page. -->
+
+These names are public: a change of what they take or return is a line in the changelog, and comes at the earliest one
+version after a warning. Everything else is an inner name. Between packages, `pyproject.toml` lists the inner modules
+that no other package may import (contracts of the kind "protected").
+
+"""
+# Packages in the order of the page, each with what it is for.
+_PUBLIC = {
+    "shardstream": "What most programs use",
+    "shardstream.decode": "Decoders and image operations for `fields=`",
+    "shardstream.augment": "Operations on batches",
+    "shardstream.errors": "Errors",
+    "shardstream.diagnose": "What the commands print, as values",
+    "shardstream.testing": "Conformance classes and small data, for tests of your own",
+    "shardstream.storage": "Stores of your own",
+    "shardstream.formats.contract": "Formats of your own",
+}
+
+
+def public_names() -> str:
+    """docs/dev/api.md."""
+    parts = []
+    for name, purpose in _PUBLIC.items():
+        package = import_module(name)
+        rows = [f"| `{one}` | {_first_line(getattr(package, one))} |" for one in sorted(package.__all__)]
+        parts.append("\n".join([f"## {purpose}: `{name}`", "", "| name | |", "|---|---|", *rows]) + "\n")
+    return _API + "\n".join(parts)
+
+
+def _first_line(value: Any) -> str:
+    """The first sentence of a docstring; "" for values, whose type has one of its own."""
+    if not (inspect.isclass(value) or inspect.isroutine(value) or inspect.ismodule(value)):
+        return ""
+    text = (inspect.getdoc(value) or "").partition("\n\n")[0].replace("\n", " ")
+    return text.replace("``", "`").replace("|", "\\|")
 
 
 def pages() -> list[Any]:
@@ -113,7 +155,12 @@ def _roff(text: str) -> str:
     return re.sub(r"^([.'])", r"\\&\1", escaped, flags=re.MULTILINE)
 
 
-FILES = {"docs/cli.md": command_line, "docs/errors.md": error_pages, "docs/shardstream.1": manual}
+FILES = {
+    "docs/cli.md": command_line,
+    "docs/errors.md": error_pages,
+    "docs/dev/api.md": public_names,
+    "docs/shardstream.1": manual,
+}
 
 
 def main() -> int:

@@ -20,8 +20,7 @@ from numpy.typing import NDArray
 from shardstream.dataset.shared import SharedWords
 from shardstream.dataset.view import SCANNERS, checked_value, in_column, plain, scalar_type
 from shardstream.errors import FieldError, UsageError, did_you_mean
-from shardstream.order import WEIGHT_BITS
-from shardstream.order import as_fraction
+from shardstream.order import WEIGHT_BITS, as_fraction
 from shardstream.shards.index import ShardIndex
 from shardstream.shards.manifest import Manifest
 from shardstream.sizes import plural

@@ -17,8 +17,7 @@ import numpy as np
 from shardstream.dataset.opened import OpenedDataset
 from shardstream.dataset.opening import open_dataset
 from shardstream.errors import DataError, StorageError, UsageError
-from shardstream.order import OrderParameters
-from shardstream.order import epoch_line
+from shardstream.order import OrderParameters, epoch_line
 from shardstream.progress import OnProgress, ProgressEvent, ignore
 from shardstream.shards.manifest import Manifest
 from shardstream.storage import PathOrUrl, Store, Transport, locate
