@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from shardstream.formats.catalog.indexing import index
     from shardstream.load import DevicePrefetcher, Loader, Preemption, Synthetic, gather_stats, progress, trace
     from shardstream.load.filtering.find_rows import find_rows
+    from shardstream.options import SourceOptions
     from shardstream.pack.export import export
     from shardstream.pack.merge import merge
     from shardstream.pack.plan.pack_plan import PackPlan, pack_plan
@@ -63,6 +64,7 @@ __all__ = [
     "Rows",
     "ShardDataset",
     "ShardWriter",
+    "SourceOptions",
     "Synthetic",
     "augment",
     "bench",
@@ -101,6 +103,7 @@ _LAZY = {
     "index": "shardstream.formats.catalog.indexing",
     **dict.fromkeys(("PackPlan", "pack_plan"), "shardstream.pack.plan.pack_plan"),
     "ShardWriter": "shardstream.pack.writer",
+    "SourceOptions": "shardstream.options",
     "pack": "shardstream.pack.run",
     **{verb: f"shardstream.pack.{verb}" for verb in ("export", "merge", "repack")},
     "view": "shardstream.report.viewing",
