@@ -35,8 +35,14 @@ def make(folder: Path) -> None:
                 print(json.dumps({"name": str(path), "text": file.read(4_000).decode(errors="ignore")}), file=out)
     tokenizer = tokenizers.ByteLevelBPETokenizer()
     tokenizer.train(str(folder / "texts.jsonl"), VOCABULARY, special_tokens=[END], show_progress=False)
-    into: dict[str, Any] = {"bins": LENGTH, "format": "record", "shard_size": "500kB"}
-    ss.pack(folder / "texts.jsonl", folder / "shards", tokenize=tokenizer, eos=END, dedup=True, **into)
+    into: dict[str, Any] = {"format": "record", "shard_size": "500kB"}
+    ss.pack(
+        folder / "texts.jsonl",
+        folder / "shards",
+        bins=ss.PackedSequences(LENGTH, tokenizer=tokenizer, eos=END),
+        dedup=True,
+        **into,
+    )
 
 
 class GPT(nn.Module):

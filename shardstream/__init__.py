@@ -39,8 +39,12 @@ if TYPE_CHECKING:
     from shardstream.load import DevicePrefetcher, Loader, Preemption, Synthetic, gather_stats, progress, trace
     from shardstream.load.filtering.find_rows import find_rows
     from shardstream.options import SourceOptions
+    from shardstream.pack.bins.sequences import PackedSequences
+    from shardstream.pack.encode.images import ImageOptions
     from shardstream.pack.export import export
     from shardstream.pack.merge import merge
+    from shardstream.pack.options import ShardOptions
+    from shardstream.pack.output.places import StorageOptions
     from shardstream.pack.plan.pack_plan import PackPlan, pack_plan
     from shardstream.pack.repack import repack
     from shardstream.pack.run import pack
@@ -54,17 +58,21 @@ __all__ = [
     "Cache",
     "Crops",
     "DevicePrefetcher",
+    "ImageOptions",
     "Loader",
     "Manifest",
     "Mixture",
     "PackPlan",
+    "PackedSequences",
     "Preemption",
     "Ragged",
     "Reader",
     "Rows",
     "ShardDataset",
+    "ShardOptions",
     "ShardWriter",
     "SourceOptions",
+    "StorageOptions",
     "Synthetic",
     "augment",
     "bench",
@@ -104,6 +112,10 @@ _LAZY = {
     **dict.fromkeys(("PackPlan", "pack_plan"), "shardstream.pack.plan.pack_plan"),
     "ShardWriter": "shardstream.pack.writer",
     "SourceOptions": "shardstream.options",
+    "ImageOptions": "shardstream.pack.encode.images",
+    "PackedSequences": "shardstream.pack.bins.sequences",
+    "ShardOptions": "shardstream.pack.options",
+    "StorageOptions": "shardstream.pack.output.places",
     "pack": "shardstream.pack.run",
     **{verb: f"shardstream.pack.{verb}" for verb in ("export", "merge", "repack")},
     "view": "shardstream.report.viewing",

@@ -16,7 +16,7 @@ Grouped by what the caller would do about it::
     │   └── ChangedError      an object was replaced while it was in use
     ├── SourceError           fix the input list or folder that is being packed
     │   ├── DuplicateKeyError two samples with one key
-    │   └── TooManyRejectsError more samples cannot be packed than max_rejects= allows
+    │   └── TooManyRejectsError more samples cannot be packed than max_rejects allows
     ├── DataError             stored bytes are damaged or foreign: permanent, may be skipped
     │   ├── FormatError       not our format, truncated, or inconsistent
     │   │   └── VersionError  written by a newer version: upgrade
@@ -339,8 +339,9 @@ class TooManyRejectsError(SourceError):
     """More samples could not be packed than ``max_rejects`` allows.
 
     Example:
+        >>> reading = ss.SourceOptions(max_rejects=0)
         >>> try:
-        ...     ss.pack([{"__key__": "a", "txt": "b"}, {"txt": "no key"}], "new/", max_rejects=0)
+        ...     ss.pack([{"__key__": "a", "txt": "b"}, {"txt": "no key"}], "new/", reading=reading)
         ... except ss.errors.TooManyRejectsError as error:
         ...     print(error.what)
         1 of 2 samples read so far cannot be packed; max_rejects is 0

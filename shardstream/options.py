@@ -1,14 +1,14 @@
 """Options in objects: the fields of frozen dataclasses are the one table of the options of a verb.
 
 A field says its default, its flag on the command line with help, and the name that it had as an argument of its own
-("flat name"). `takes_flat` lets a verb accept flat names for one more version.
+("flat name"). `takes_flat` lets a verb take the objects, and accept flat names for one more version.
 """
 
 from __future__ import annotations
 
 import inspect
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, fields, replace
 from functools import wraps
 from types import MappingProxyType
@@ -24,22 +24,27 @@ Unknown: TypeAlias = Literal["error", "reject"]
 _KEY = "option"
 
 
+PACK = ("pack", "pack_plan")
+"""What takes all that `pack` writes by."""
+_IN_PLACE = ("ShardDataset", "Reader")
+
+
 @dataclass(frozen=True, slots=True)
 class Option:
     """What a field of a dataclass of options says of itself.
 
     Attributes:
         help: Help of its flag.
-        flag: Its flag, as ``"--strip"`` or ``"--rows/--no-rows"``; ``None`` where the command line doesn't have it.
-        was: Its flat name; ``None`` where it had none.
+        was: Its flat name.
+        flag: Its flag, as ``"--strip"`` or ``"--rows/--no-rows"``.
         metavar: What its help calls the value.
         least: The least value that the flag takes, of a number.
         verbs: The verbs that take it; empty for all that take the dataclass.
     """
 
     help: str
-    flag: str | None
-    was: str | None
+    was: str
+    flag: str
     metavar: str | None
     least: int | None
     verbs: tuple[str, ...]
@@ -49,8 +54,8 @@ def option(
     default: Any,
     help: str = "",
     *,
-    flag: str | None = None,
     was: str | None = None,
+    flag: str | None = None,
     metavar: str | None = None,
     least: int | None = None,
     verbs: tuple[str, ...] = (),
@@ -60,18 +65,25 @@ def option(
     Args:
         default: Its default.
         help: As of `Option`, like all others.
-        flag: Default: none.
-        was: Default: none.
+        was: Default: its name.
+        flag: Default: made of the flat name.
         metavar: Default: a word for its type.
         least: Default: any.
         verbs: Default: all that take the dataclass.
     """
-    return field(default=default, metadata={_KEY: Option(help, flag, was, metavar, least, verbs)})
+    return field(default=default, metadata={_KEY: (help, was, flag, metavar, least, verbs)})
 
 
 def options_of(kind: type) -> dict[str, Option]:
     """The options of a dataclass, by the names of its fields."""
-    return {one.name: one.metadata[_KEY] for one in fields(kind) if _KEY in one.metadata}
+    found = {}
+    for one in fields(kind):
+        if _KEY not in one.metadata:
+            continue
+        help, was, flag, *rest = one.metadata[_KEY]
+        was = was or one.name
+        found[one.name] = Option(help, was, flag or f"--{was.replace('_', '-')}", *rest)
+    return found
 
 
 def check_taken(options: Any, verb: str, *, by: str) -> None:
@@ -85,12 +97,13 @@ def check_taken(options: Any, verb: str, *, by: str) -> None:
     Raises:
         UsageError: One is set; names it, and the verbs that take it.
     """
-    for one in () if options is None else fields(options):
-        verbs = one.metadata[_KEY].verbs if _KEY in one.metadata else ()
-        if verbs and verb not in verbs and getattr(options, one.name) != one.default:
+    known = {} if options is None else options_of(type(options))
+    for name, said in known.items():
+        default = type(options).__dataclass_fields__[name].default
+        if said.verbs and verb not in said.verbs and getattr(options, name) != default:
             raise UsageError(
-                f"{verb} takes no {spelled(by, type(options), [one.name])}",
-                hint=f"leave `{one.name}` out: it is an option of {' and '.join(verbs)}",
+                f"{verb} takes no {spelled(by, type(options), [name])}",
+                hint=f"leave `{name}` out: it is an option of {' and '.join(said.verbs)}",
             )
 
 
@@ -99,26 +112,32 @@ def spelled(argument: str, kind: type, names: list[str]) -> str:
     return f"{argument}={kind.__name__}({', '.join(f'{name}=...' for name in names)})"
 
 
-def takes_flat(renamed: Mapping[str, str] = MappingProxyType({}), **groups: type) -> Callable[[F], F]:
-    """Let a verb, or a constructor, take options by the names that they had before they were grouped.
+def takes_flat(
+    renamed: Mapping[str, str] = MappingProxyType({}), more: Iterable[str] = (), /, **groups: type
+) -> Callable[[F], F]:
+    """Let a verb, or a constructor, take options in objects, and for one more version by the names of before.
 
-    Its last parameter is ``**flat: Any``, for type checkers; it is always empty. Each call that uses flat names warns
-    once.
+    Arguments that take objects get one, or ``None``: other values are refused, and so are options that the verb does
+    not take. The last parameter, ``**flat: Any``, is for type checkers; each call that uses flat names warns once.
 
     Args:
         renamed: Arguments that have another name now, by the old one.
+        more: Names of arguments that are passed on beside those of the signature.
         groups: Classes of options, by the argument that takes them. The argument may also be given as a shorthand,
             which ``of`` of the class makes options of; flat names may stand beside it.
     """
 
     def decorate(function: F) -> F:
         parameters = inspect.signature(function).parameters.values()
-        known = [one.name for one in parameters if one.kind is not one.VAR_KEYWORD]
+        known = [*(one.name for one in parameters if one.kind is not one.VAR_KEYWORD), *more]
         verb = function.__qualname__.removesuffix(".__init__")
 
         @wraps(function)
         def call(*args: Any, **given: Any) -> Any:
             flat = [name for name in given if name not in known]
+            for name, kind in groups.items():
+                if given.get(name) is not None:
+                    given[name] = _checked(given[name], kind, verb, name, shorthand=bool(flat))
             if flat:
                 now = _Flat(verb, known, renamed, groups)
                 given, spellings = now.grouped(given, flat)
@@ -130,9 +149,28 @@ def takes_flat(renamed: Mapping[str, str] = MappingProxyType({}), **groups: type
                 )
             return function(*args, **given)
 
+        call.groups = groups  # type: ignore[attr-defined] # of which flags are made
         return call  # type: ignore[return-value] # of the same signature, but for names that only run
 
     return decorate
+
+
+def _checked(options: Any, kind: Any, verb: str, by: str, *, shorthand: bool) -> Any:
+    """What a user gave as options; a shorthand stays one if flat names may stand beside it."""
+    if not isinstance(options, kind):
+        if not hasattr(kind, "of"):
+            raise UsageError(
+                f"{by} must be {kind.__name__}, got {options!r}", hint=f"{by}=ss.{kind.__name__}({_example(kind)}=...)"
+            )
+        if shorthand:
+            return options
+        options = kind.of(options)
+    check_taken(options, verb, by=by)
+    return options
+
+
+def _example(kind: type) -> str:
+    return fields(kind)[0].name
 
 
 @dataclass(frozen=True, slots=True)
@@ -190,7 +228,7 @@ class _Flat:
             of.was: (argument, name)
             for argument, kind in self.groups.items()
             for name, of in options_of(kind).items()
-            if of.was is not None and (not of.verbs or self.verb in of.verbs)
+            if not of.verbs or self.verb in of.verbs
         }
 
     def _both(self, flat: str, now: str) -> UsageError:
@@ -236,9 +274,9 @@ class SourceOptions:
     format: str | None = option(
         None,
         "Format of data of another library: webdataset, mds, ... (default: as recognised)",
-        flag="--source-format",
         was="source_format",
         metavar="FORMAT",
+        verbs=(*PACK, *_IN_PLACE),
     )
     options: Mapping[str, str] | None = option(
         None,
@@ -246,41 +284,27 @@ class SourceOptions:
         flag="--format-option",
         was="format_options",
         metavar="NAME=VALUE",
+        verbs=(*PACK, *_IN_PLACE),
     )
     group: Group = option(
-        "file",
-        "stem: files of a folder that share the name before its first dot are one sample.",
-        flag="--group",
-        was="group",
-        verbs=("pack",),
+        "file", "stem: files of a folder that share the name before its first dot are one sample.", verbs=PACK
     )
     unknown: Unknown = option(
-        "error",
-        "Names that are not in --classes: error ends the run, reject leaves samples out.",
-        flag="--unknown",
-        was="unknown",
-        verbs=("pack",),
+        "error", "Names that are not in --classes: error ends the run, reject leaves samples out.", verbs=PACK
     )
     allow_other_origins: bool = option(
-        False,
-        "Let a list that is not local name files beyond its own bucket or host.",
-        flag="--allow-other-origins",
-        was="allow_other_origins",
-        verbs=("pack",),
+        False, "Let a list that is not local name files beyond its own bucket or host.", verbs=PACK
     )
     max_rejects: int | str | None = option(
         None,
         "End with an error once more samples than this are rejected: a number, or a percentage of those read. "
         "(default: no limit)",
-        flag="--max-rejects",
-        was="max_rejects",
         metavar="N|P%",
-        verbs=("pack", "repack"),
+        verbs=(*PACK, "repack"),
     )
     split_names: bool = option(
         True,
         "Refuse directories train, val, ... side by side, or take them for classes.",
         flag="--split-names/--no-split-names",
-        was="split_names",
-        verbs=("pack",),
+        verbs=PACK,
     )

@@ -13,9 +13,11 @@ from typing import Annotated, Any, TypeVar, cast, get_args, get_type_hints
 import typer
 from typer.models import ArgumentInfo
 
-from shardstream.cli.flags import Flags, Json, LogLevel, RunFlags
+from shardstream.cli.flags import Flags, Json, LogLevel, RunFlags, defaults_of, flags_of
 from shardstream.cli.logs import logged
 from shardstream.cli.report import reporting
+from shardstream.options import SourceOptions
+from shardstream.pack.output.places import StorageOptions
 
 C = TypeVar("C", bound=Callable[..., None])
 
@@ -63,7 +65,12 @@ def command(
         panels: Groups of its help, by heading, where they are not those of `PANELS`.
         defaults: Defaults of flags that are written in another form than those of the verb.
     """
+    groups = getattr(verb, "groups", {})
     arguments = {} if verb is None else inspect.signature(verb).parameters
+    taken = {name: one.default for name, one in arguments.items() if name not in groups}
+    for table in groups.values():
+        taken |= defaults_of(table)
+    tables = [*_plain_tables(), *groups.values()] if groups else [SourceOptions, StorageOptions]
     grouped = {name: panel for panel, names in (*PANELS.items(), *panels.items()) for name in names}
 
     def extend(function: C) -> C:
@@ -75,11 +82,14 @@ def command(
             for name, one in written.items()
             if name not in common and one.kind is not one.VAR_KEYWORD
         ]
-        known = _kinds(Flags) | ({} if own is None else _kinds(own))
+        known = _kinds(Flags)
+        for table in tables:
+            known |= flags_of(table, verb.__name__ if groups and verb else None)
+        known |= {} if own is None else _kinds(own)
         flags = [
-            inspect.Parameter(name, _NAMED, default=defaults.get(name, arguments[name].default), annotation=kind)
+            inspect.Parameter(name, _NAMED, default=defaults.get(name, taken[name]), annotation=kind)
             for name, kind in known.items()
-            if name in arguments and name not in written
+            if name in taken and name not in written
         ]
         run = [inspect.Parameter(name, _NAMED, default=_RUN[name], annotation=kind) for name, kind in common.items()]
         needed = [one for one in plain if one.default is one.empty]
@@ -103,6 +113,14 @@ def command(
         return cast(C, made)
 
     return extend
+
+
+def _plain_tables() -> list[type]:
+    """Options of which verbs that write data sets take some one by one."""
+    from shardstream.pack.options import PackOptions
+    from shardstream.pack.run import RunOptions
+
+    return [PackOptions, RunOptions]
 
 
 def _kinds(flags: type) -> dict[str, Any]:

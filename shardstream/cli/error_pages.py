@@ -186,13 +186,13 @@ PAGES = {
         "sample 0 of shard-000000.tar has the same key [shard shard-000000.tar, sample 1, key cat]",
     ),
     "too-many-rejects": ErrorPage(
-        "More samples could not be packed than `max_rejects=` (`--max-rejects`) allows, or a file is damaged so that "
-        "the number of its lost samples is unknown.",
+        "More samples could not be packed than `SourceOptions(max_rejects=...)` (`--max-rejects`) allows, or a file is "
+        "damaged so that the number of its lost samples is unknown.",
         "`shardstream pack SOURCE DEST --dry-run` shows some of the rejected samples with their reasons. Correct the "
         "data and give the same command again: finished shards are kept, and rejected samples are read again. To list "
         "all of them in `rejects.jsonl`, raise the limit or leave it out.",
         'import shardstream as ss\n\nsamples = [{"__key__": "a", "txt": "sound"}, {"txt": "without a key"}]\n'
-        'ss.pack(samples, "new/", max_rejects=0)',
+        'ss.pack(samples, "new/", reading=ss.SourceOptions(max_rejects=0))',
         "1 of 2 samples read so far cannot be packed; max_rejects is 0 [...]",
     ),
     "data": ErrorPage(
@@ -254,7 +254,7 @@ PAGES = {
         "or of another type than its extension says, before it was packed.",
         "`on_error='skip'` of `ss.ShardDataset` leaves such samples out. `shardstream verify URL --decode` names "
         "all of them, and `shardstream repack URL DEST --drop-damaged` writes a data set without them. When packing, "
-        "`check='decode'` (`--check decode`) rejects them.",
+        "`ImageOptions(check='decode')` (`--check decode`) rejects them.",
         'import shardstream as ss\n\nwith ss.ShardWriter("out/") as writer:\n'
         '    writer.write({"__key__": "a", "raw": b"no picture"})\n'
         'ds = ss.ShardDataset("out/", fields={"raw": ss.decode.Image()})\n'

@@ -1,39 +1,12 @@
-"""How every verb is told to reach a store: ``--storage-option`` and ``--transport``."""
+"""What ``--storage-option`` and its like say, and how places are shown."""
 
 from __future__ import annotations
 
 import json
-from enum import StrEnum
-from typing import Annotated, Any, Optional
-
-import typer
+from typing import Any
 
 from shardstream.errors import UsageError
 from shardstream.storage import locate
-
-Transport = StrEnum("Transport", "AUTO OBSTORE FSSPEC")
-StorageOptions = Annotated[
-    Optional[list[str]],  # noqa: UP045 - Typer reads this when it runs, also old ones
-    typer.Option(
-        "--storage-option",
-        metavar="KEY=VALUE",
-        help="Setting of the store, such as endpoint=URL or anon=true; may be repeated. Others see a command line: "
-        "keys and tokens belong into the environment.",
-    ),
-]
-SourceOptions = Annotated[
-    Optional[list[str]],  # noqa: UP045
-    typer.Option(
-        "--source-option",
-        metavar="KEY=VALUE",
-        help="The same for what is read alone, files behind URLs of a list included; may be repeated.",
-    ),
-]
-DestOptions = Annotated[
-    Optional[list[str]],  # noqa: UP045
-    typer.Option("--dest-option", metavar="KEY=VALUE", help="The same for DEST alone; may be repeated."),
-]
-TransportOption = Annotated[Transport, typer.Option("--transport", help="Library that speaks to the store.")]
 
 
 def parse_options(texts: list[str] | None, flag: str = "--storage-option") -> dict[str, Any] | None:

@@ -17,6 +17,7 @@ from shardstream.diagnose.bench import CROP, BenchReport, measured, specs_of
 from shardstream.diagnose.stages import Stage, of_images, of_storage
 from shardstream.errors import UsageError
 from shardstream.images.jpeg.cutting import read as addressable
+from shardstream.pack.encode.images import ImageOptions
 from shardstream.pack.options import PackOptions
 from shardstream.pack.run import run_pack
 from shardstream.pack.sources.stored import StoredSource
@@ -258,7 +259,9 @@ class _Sweep:
             if free < _ROOM * mean * self.samples:
                 why = f"{tempfile.gettempdir()} has only {size(free)} left"
                 return [*changes, Change("addressable JPEG", None, None, why), Change("record", None, None, why)]
-            kept = self._packed(Path(folder) / "kept", PackOptions(key="line", damaged="keep", jpeg="keep"))
+            kept = self._packed(
+                Path(folder) / "kept", PackOptions(key="line", damaged="keep", images=ImageOptions(jpeg="keep"))
+            )
             changes.append(self._record(kept, Path(folder) / "record"))
             changes.append(self._addressable(kept, Path(folder) / "addressable", images))
         return changes
@@ -310,7 +313,7 @@ class _Sweep:
     def _record(self, kept: ShardDataset, folder: Path) -> Change:
         if self.opened.manifest.framing == "record":
             return Change("record", None, None, "they are record shards already")
-        options = PackOptions(key="line", damaged="keep", jpeg="keep", format="record")
+        options = PackOptions(key="line", damaged="keep", images=ImageOptions(jpeg="keep"), format="record")
         return self._compared("record", kept, self._packed(folder, options), "the same samples packed as tar")
 
     def _addressable(self, kept: ShardDataset, folder: Path, images: list[bytes]) -> Change:

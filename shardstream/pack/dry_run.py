@@ -15,7 +15,7 @@ from shardstream.pack.execution.task import ShardTask
 from shardstream.pack.execution.workers import check_workers, worker_count
 from shardstream.pack.options import PackOptions
 from shardstream.pack.output.destination import Destination, check_apart
-from shardstream.pack.output.places import StorageArguments
+from shardstream.pack.output.places import StorageOptions
 from shardstream.pack.output.receipts import ShardResult, rejects_of
 from shardstream.pack.plan.layout import PackLayout, bins_of, make_layout, recipe_of, sampled
 from shardstream.pack.plan.pack_plan import locate_places, open_origin
@@ -75,7 +75,7 @@ def dry_run(
     dest: PathOrUrl,
     options: PackOptions,
     *,
-    storage: StorageArguments,
+    storage: StorageOptions,
     workers: int | None = None,
     progress: OnProgress | None = None,
 ) -> DryRun:
@@ -118,7 +118,7 @@ def dry_run(
                 part=part,
                 format=options.format,
                 zstd=frozenset(options.zstd),
-                checksums=options.checksums,
+                checksums=options.shards.checksums,
                 recipe=recipe_of(origin, options, types),
                 files=files,
                 bins=bins_of(options, name, 0),

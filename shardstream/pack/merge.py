@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Literal
@@ -14,18 +13,18 @@ import xxhash
 from shardstream.dataset.keys.listings import keys_in, scan_once
 from shardstream.dataset.numbering import Numbering
 from shardstream.errors import DuplicateKeyError, UsageError
-from shardstream.pack.options import check_meta
+from shardstream.options import takes_flat
+from shardstream.pack.options import ShardOptions, check_meta
 from shardstream.pack.output.copies import ShardCopier
 from shardstream.pack.output.destination import Destination, check_shards, open_destination
-from shardstream.pack.output.places import StorageArguments, take_options
+from shardstream.pack.output.places import StorageOptions
 from shardstream.progress import OnProgress, ProgressEvent, ignore
 from shardstream.shards.growing import joined, united_meta
 from shardstream.shards.index import ShardIndex
 from shardstream.shards.key_table import Covers, SortedKeys
 from shardstream.shards.manifest import Manifest
 from shardstream.shards.table import NamedShards
-from shardstream.storage import PathOrUrl, Transport
-from shardstream.storage.cache import Cache
+from shardstream.storage import PathOrUrl
 from shardstream.threads import each
 
 _AT_ONCE = 4  # shards; each holds some 50 MB on its way to a store
@@ -33,21 +32,18 @@ _SUSPECTS = 1000  # samples with repeated hashes that are looked at: the first r
 _WINDOW = 1024  # shards whose work is handed out together
 
 
+@takes_flat(shards=ShardOptions, storage=StorageOptions)
 def merge(
     urls: Sequence[PathOrUrl],
     dest: PathOrUrl,
     *,
     version: Sequence[int | None] | None = None,
     meta: Mapping[str, Any] | None = None,
-    key_table: bool = True,
     overwrite: bool = False,
     progress: OnProgress | None = None,
-    storage_options: Mapping[str, Any] | None = None,
-    source_options: Mapping[str, Any] | None = None,
-    dest_options: Mapping[str, Any] | None = None,
-    transport: Transport = "auto",
-    cache: str | os.PathLike[str] | Cache | None = None,
-    replicas: Sequence[PathOrUrl] = (),
+    shards: ShardOptions | None = None,
+    storage: StorageOptions | None = None,
+    **flat: Any,
 ) -> Manifest:
     """Make one data set of several, in this order: their shards are copied byte for byte, under new names.
 
@@ -61,16 +57,11 @@ def merge(
         dest: Folder, URL or store of the result.
         version: A version of each data set that grew, in a list; ``None`` for the newest.
         meta: Of the result. Default: the entries of all.
-        key_table: Write a table of the keys beside the shards, see `pack`.
         overwrite: Replace another data set in ``dest``, once this one is complete.
         progress: Called with a `ProgressEvent` as shards are done.
-        storage_options: Credentials and settings of stores by name, for ``urls``, replicas and ``dest``, see `pack`.
-            Default: those of the environment.
-        source_options: Those of ``urls`` and replicas alone, in their stead.
-        dest_options: Those of ``dest`` alone, in their stead.
-        transport: The library that speaks to stores, see `pack`.
-        cache: Folder of a cache that what comes over a network is read through, or a `Cache`; see `ShardDataset`.
-        replicas: Places that have shards of them too, asked first. Where one is damaged, the next place is read.
+        shards: Whether a table of the keys is written beside the shards: ``ShardOptions(key_table=...)``.
+        storage: Credentials and settings of stores, a cache and replicas, as of `repack`.
+        flat: As of `pack`.
 
     Returns:
         The manifest. If the same was complete in ``dest`` already, it is only loaded.
@@ -90,12 +81,11 @@ def merge(
         >>> merge(["out/", "more/"], "both/").samples
         201
     """
-    storage = take_options(StorageArguments, locals())
     given: object = urls
     if isinstance(given, str) or not isinstance(given, Sequence) or not given:
         raise UsageError("merge needs a list of data sets", hint='ss.merge(["a/", "b/"], "both/")')
     check_meta(meta or {})
-    datasets, place = storage.open(urls, dest, version=version, cache=cache, replicas=replicas)
+    datasets, place = (storage or StorageOptions()).open(urls, dest, version=version)
     for dataset in datasets:
         if (external := dataset.manifest.external) is not None:
             raise UsageError(
@@ -103,7 +93,7 @@ def merge(
                 url=dataset.url,
                 hint="pack it first: shardstream repack",
             )
-    destination = open_destination(place, key_table=key_table)
+    destination = open_destination(place, key_table=(shards or ShardOptions()).key_table)
     copiers = [ShardCopier(dataset, destination.location) for dataset in datasets]
     names = [dataset.store.url for dataset in datasets]
     manifest = _merged([dataset.manifest for dataset in datasets], names, meta)

@@ -13,16 +13,16 @@ import xxhash
 
 from shardstream.errors import UsageError
 from shardstream.extras import require
-from shardstream.images.jpeg.transcode import DEFAULT_WIDTH
-from shardstream.pack.bins.binning import Binning, Long, Packing, TokenDtype
-from shardstream.pack.bins.texts import DEFAULT_SECONDS, Texts
-from shardstream.pack.bins.tokenizers import Tokenizer, tokenizer_of
-from shardstream.pack.encode.images import ANY_PIXELS, DEFAULT_MAX_PIXELS, Check, Damaged, ImageOptions, Jpeg
+from shardstream.options import PACK, SourceOptions, option
+from shardstream.pack.bins.binning import Binning
+from shardstream.pack.bins.sequences import PackedSequences
+from shardstream.pack.bins.texts import Texts
+from shardstream.pack.encode.images import ANY_PIXELS, Damaged, ImageHandling, ImageOptions
 from shardstream.pack.encode.sample import Transform
+from shardstream.pack.output.places import StorageOptions
 from shardstream.pack.output.rows import check_rows
 from shardstream.pack.sources.classes import ClassesArgument, check_classes
-from shardstream.pack.sources.folders import Group
-from shardstream.pack.sources.lists.labels import Classes, LabelMode, Unknown
+from shardstream.pack.sources.lists.labels import Classes, LabelMode
 from shardstream.pack.sources.lists.mapping import parse_fields
 from shardstream.shards.field_names import check_field_name
 from shardstream.shards.framings import Format, framing_of
@@ -31,8 +31,52 @@ from shardstream.sizes import parse_size
 LABEL_MODES = ("int", "name")
 GROUPS = ("file", "stem")
 UNKNOWN = ("error", "reject")
-_OF_BINS = ("bin_field", "bin_min", "packing", "long", "pad", "token_dtype", "bos", "eos", "tokenize", "tokenizer_id")
-_OF_TEXT = ("text_field", "messages", "template_seconds", "allow_special")
+_MADE = ("meta", "reading", "images", "shards")  # whose defaults are objects: ``None`` stands for them
+
+
+@dataclass(frozen=True, kw_only=True)
+class ShardOptions:
+    """What shards hold, as ``shards=`` of `pack`, `repack`, `merge` and `ShardWriter`.
+
+    Attributes:
+        zstd: Fields to compress one by one; ``record`` only. Default: none; of `repack`, and of a `ShardWriter` that
+            appends, those that are compressed.
+        checksums: Store a checksum of each value, which readers verify. Default true.
+        key_table: Write a table of the keys beside the shards, 12 bytes a sample, by which `Reader.get` and
+            ``shardstream view --key`` find a sample at once. Default true. `merge` takes this one alone.
+        rows: Leave ``rows.parquet`` in ``dest``: a row for every line of the source, with line, status, key, shard,
+            offset in it, path and reason. Needs pyarrow. For `pack` alone.
+
+    Example:
+        >>> shards = ss.ShardOptions(zstd=["txt"])
+    """
+
+    zstd: Collection[str] | None = option(
+        None,
+        "Field to compress; record only, may be repeated. (default: none; repack: as it is)",
+        metavar="FIELD",
+        verbs=(*PACK, "repack", "ShardWriter"),
+    )
+    checksums: bool = option(
+        True,
+        "Store a checksum of each value.",
+        flag="--checksums/--no-checksums",
+        verbs=(*PACK, "repack", "ShardWriter"),
+    )
+    key_table: bool = option(
+        True, "Write a table of the keys, which finds samples by key at once.", flag="--key-table/--no-key-table"
+    )
+    rows: bool = option(False, "Leave DEST/rows.parquet: what became of every line of the source.", verbs=PACK)
+
+
+OF_PACK: dict[str, type] = {
+    "reading": SourceOptions,
+    "bins": PackedSequences,
+    "images": ImageOptions,
+    "shards": ShardOptions,
+    "storage": StorageOptions,
+}
+"""The options of `pack` in objects, by the argument that has them."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -46,55 +90,41 @@ class PackOptions:
     """
 
     # what is packed
-    key: str = "path"
-    labels: LabelMode | None = None
-    fields: Mapping[str, str] | None = None
-    group: Group = "file"
-    classes: ClassesArgument | None = None
-    unknown: Unknown = "error"
-    split_names: bool = True
-    source_format: str | None = None
-    format_options: Mapping[str, str] | None = None
-    transform: Transform | None = None
-    dedup: bool = False
+    key: str = option("path", "Keys: path, auto (path, equal ones numbered), stem, line, or a column of the list.")
+    labels: LabelMode | None = option(
+        None,
+        "int, or name to number names: as --classes says, else in sorting order. (default: name for class folders; in "
+        "lists int, with --classes as the first label is)",
+    )
+    fields: Mapping[str, str] | None = option(
+        None,
+        "Field and the column it comes from; TYPE is file (content of a path or URL), int, str, json, "
+        "array:uint16:2048, values:uint16, ... 'x=f*:float32' makes one array of many columns. NAME=TYPE alone "
+        "declares the type of a field of any source. May be repeated.",
+        flag="--field",
+        metavar="NAME=COLUMN[:TYPE]",
+    )
+    classes: ClassesArgument | None = option(
+        None,
+        "Names of the classes, label 0 first: a file (one a line, or JSON), or a packed data set, as train/.",
+        metavar="FILE|URL",
+    )
+    transform: Transform | None = option(
+        None, "Function of a sample, by module and name; None drops it.", metavar="MODULE:NAME"
+    )
+    dedup: bool = option(False, "Leave out exact copies; reads everything twice.")
+    damaged: Damaged = option("reject", "Damaged pictures: reject leaves them out, keep stores them as they are.")
     meta: Mapping[str, Any] = field(default_factory=dict)
     # order and shards
-    format: Format = "tar"
-    shard_size: int | str = "256MB"
-    shuffle: bool = True
-    seed: int = 0
-    # documents into bins
-    bins: int | None = None
-    bin_field: str = "ids"
-    bin_min: int | None = None
-    packing: Packing = "fit"
-    long: Long = "split"
-    pad: int | str = 0
-    token_dtype: TokenDtype | None = None
-    # text into tokens
-    tokenize: Any = None
-    text_field: str = "text"
-    messages: str | None = None
-    template_seconds: float = DEFAULT_SECONDS
-    bos: int | str | None = None
-    eos: int | str | None = None
-    allow_special: bool = False
-    tokenizer_id: str | None = None
-    # images
-    jpeg: Jpeg = "addressable"
-    max_side: int | None = None
-    quality: int | None = None
-    strip: bool = False
-    damaged: Damaged = "reject"
-    check: Check = "header"
-    # expert
-    segment_width: int = DEFAULT_WIDTH
-    max_pixels: int = DEFAULT_MAX_PIXELS
-    zstd: Collection[str] = ()
-    checksums: bool = True
-    key_table: bool = True
-    rows: bool = False
-    allow_other_origins: bool = False
+    format: Format = option("tar", "Framing of the shards.")
+    shard_size: int | str = option("256MB", "Size to aim for: 256MB, 256MiB, or bytes.", metavar="SIZE")
+    shuffle: bool = option(True, "Shuffle, or keep the order of the source.", flag="--shuffle/--no-shuffle")
+    seed: int = option(0, "Of the shuffle.", least=0)
+    # in objects
+    reading: SourceOptions = SourceOptions()
+    bins: PackedSequences | None = None
+    images: ImageOptions = ImageOptions()
+    shards: ShardOptions = ShardOptions()
 
     def __post_init__(self) -> None:
         check_format(self.format, self.zstd)
@@ -102,26 +132,19 @@ class PackOptions:
         check_classes(self.classes)
         check_meta(self.meta)
         _check_seed(self.seed)
-        _ = self.images, self.binning
-        if self.texts is not None:  # large ones take a second to be written down
-            object.__setattr__(self, "tokenize", self.texts.tokenizer)
+        _ = self.handling
         if self.transform is not None and not callable(self.transform):
             raise UsageError(
                 f"transform must be a function of a sample, got {self.transform!r}",
                 hint="give a function that takes and returns a dict",
             )
         parse_fields(self.fields)
-        if self.rows:
+        if self.shards.rows:
             check_rows()
-        if self.rows and self.bins is not None:
+        if self.shards.rows and self.bins is not None:
             raise UsageError(
                 "rows=True lists a sample a row, and with bins= samples are bins of documents",
                 hint="leave `rows` out: the keys of documents stand beside their bins",
-            )
-        if self.group not in GROUPS:
-            raise UsageError(
-                f"group must be 'file' or 'stem', got {self.group!r}",
-                hint="write group='stem' for several files a sample, else leave it out",
             )
         if not self.key:
             raise UsageError("key is empty", hint="use 'path', 'auto', 'stem', 'line' or the name of a column")
@@ -130,117 +153,81 @@ class PackOptions:
                 f"labels must be 'int' or 'name', got {self.labels!r}",
                 hint="write labels='name' to number names in sorting order",
             )
-        if self.unknown not in UNKNOWN:
+        if self.reading.group not in GROUPS:
             raise UsageError(
-                f"unknown must be 'error' or 'reject', got {self.unknown!r}", hint="'reject' leaves such samples out"
+                f"group must be 'file' or 'stem', got {self.reading.group!r}",
+                hint="write reading=SourceOptions(group='stem') for several files a sample, else leave it out",
             )
-        if self.unknown != "error" and self.classes is None:
-            raise UsageError(f"unknown={self.unknown!r} without classes", hint="give the list: classes= (--classes)")
+        unknown = self.reading.unknown
+        if unknown not in UNKNOWN:
+            raise UsageError(
+                f"unknown must be 'error' or 'reject', got {unknown!r}", hint="'reject' leaves such samples out"
+            )
+        if unknown != "error" and self.classes is None:
+            raise UsageError(f"unknown={unknown!r} without classes", hint="give the list: classes= (--classes)")
 
     @classmethod
     def names(cls) -> tuple[str, ...]:
         """The names of all options, those first that people use."""
         return tuple(one.name for one in fields(cls))
 
+    @classmethod
+    def take(cls, given: dict[str, Any]) -> PackOptions:
+        """Those of the arguments of a verb; they are taken out of ``given``."""
+        found = {name: given.pop(name) for name in cls.names() if name in given}
+        return cls(**{name: value for name, value in found.items() if value is not None or name not in _MADE})
+
     @property
     def listed(self) -> Classes | None:
         """The classes, once they are read."""
-        return None if self.classes is None else Classes(tuple(self.classes), self.unknown)  # type: ignore[arg-type]
+        return None if self.classes is None else Classes(tuple(self.classes), self.reading.unknown)  # type: ignore[arg-type]
 
     @property
     def shard_bytes(self) -> int:
         """The target size of a shard."""
         return parse_size(self.shard_size, name="shard_size")
 
-    @property
-    def images(self) -> ImageOptions:
+    @cached_property
+    def handling(self) -> ImageHandling:
         """What becomes of images."""
-        given = {one.name: getattr(self, one.name) for one in fields(ImageOptions)}
-        return ImageOptions(**given)
+        return ImageHandling.of(self.images, self.damaged)
 
-    @cached_property
+    @property
+    def zstd(self) -> Collection[str]:
+        """The fields that are compressed."""
+        return self.shards.zstd or ()
+
+    @property
     def binning(self) -> Binning | None:
-        """How documents become bins; ``None`` where samples are stored.
+        """How documents become bins; ``None`` where samples are stored."""
+        return None if self.bins is None else self.bins.binning
 
-        Raises:
-            UsageError: An option of bins that is not allowed, or without ``bins``.
-        """
-        texts = self.texts
-        if self.bins is None:
-            self._check_unset(_OF_BINS, "bins", "say how long they are: bins=8192 (--bins)")
-            return None
-        tokenizer = None if texts is None else texts.tokenizer
-        small = tokenizer is not None and tokenizer.fits("uint16")
-        pad: Any = self._token("pad", tokenizer)
-        return Binning(
-            self.bins,
-            self.bin_field,
-            self.bin_min or 0,
-            self.packing,
-            self.long,
-            pad,
-            self.token_dtype or ("uint16" if small else "uint32"),
-            self._token("bos", tokenizer),
-            self._token("eos", tokenizer),
-            self.tokenizer_id if tokenizer is None else tokenizer.identity,
-        )
-
-    @cached_property
+    @property
     def texts(self) -> Texts | None:
-        """How texts become tokens; ``None`` where they are tokens.
-
-        Raises:
-            UsageError: A tokenizer that is none, or an option of text without one.
-        """
-        if self.tokenize is None:
-            self._check_unset(_OF_TEXT, "texts that are tokenized", "say by what: tokenize= (--tokenize)")
-            return None
-        field = self.text_field if self.messages is None else self.messages
-        check_field_name(field)
-        _check_seconds(self.template_seconds)
-        conversations = self.messages is not None
-        special = self.allow_special
-        made = tokenizer_of(self.tokenize, name=self.tokenizer_id, allow_special=special, conversations=conversations)
-        return Texts(made, field, conversations, self.template_seconds)
+        """How texts become tokens; ``None`` where they are tokens."""
+        return None if self.bins is None else self.bins.texts
 
     @property
     def document_field(self) -> str | None:
         """The field that makes a document what it is; ``None`` where samples are stored."""
-        if self.binning is None:
-            return None
-        return self.binning.field if self.texts is None else self.texts.field
-
-    def _token(self, name: str, tokenizer: Tokenizer | None) -> int | None:
-        """The number of a token that an option names."""
-        given = getattr(self, name)
-        if not isinstance(given, str):
-            return given  # type: ignore[no-any-return] # what it is not, `Binning` refuses
-        found = None if tokenizer is None else tokenizer.token(given)
-        if found is None:
-            who = "no tokenizer is given that knows it" if tokenizer is None else "the tokenizer has no such token"
-            raise UsageError(f"{name} names the token {given!r}, and {who}", hint="give it by its number")
-        return found
-
-    def _check_unset(self, names: Collection[str], of: str, hint: str) -> None:
-        for one in fields(self):
-            if one.name in names and getattr(self, one.name) != one.default:
-                raise UsageError(f"{one.name} is an option of {of}", hint=hint)
+        return None if self.bins is None else self.bins.document_field
 
     @property
-    def seen_images(self) -> ImageOptions | None:
+    def seen_images(self) -> ImageHandling | None:
         """What becomes of files that are called images; ``None`` if a user may want their bytes, whatever they are."""
         return None if self.transform is not None or self.fields else self.first_pass
 
     @property
-    def first_pass(self) -> ImageOptions:
+    def first_pass(self) -> ImageHandling:
         """What becomes of images on their way through temporary shards, where samples still have their places.
 
         They are looked at there, and are decoded once; but a transform is to get all of them.
         """
         if self.transform is not None:
-            return ImageOptions(jpeg="keep", max_pixels=ANY_PIXELS, damaged="keep")
-        check = self.check if self.damaged == "reject" else "header"
-        return ImageOptions(jpeg="keep", max_pixels=self.max_pixels, damaged=self.damaged, check=check)
+            return ImageHandling(jpeg="keep", max_pixels=ANY_PIXELS, damaged="keep")
+        images = self.images
+        check = images.check if self.damaged == "reject" else "header"
+        return ImageHandling(jpeg="keep", max_pixels=images.max_pixels, damaged=self.damaged, check=check)
 
     @property
     def identity(self) -> dict[str, Any]:
@@ -248,21 +235,22 @@ class PackOptions:
         found = {
             "format": self.format,
             "seed": self.seed if self.shuffle else None,
-            **self.images.identity,
+            **self.handling.identity,
             "key": self.key,
             "labels": self.labels,
             "classes": None if self.listed is None else list(self.listed.names),
             "meta": dict(self.meta),
             "zstd": sorted(self.zstd),
-            "checksums": self.checksums,
+            "checksums": self.shards.checksums,
         }
         if self.binning is not None:
             found["bins"] = self.binning.identity
         if self.texts is not None:
             found["texts"] = self.texts.field
-        for name in ("dedup", "allow_other_origins"):
-            if getattr(self, name):
-                found[name] = True
+        if self.dedup:
+            found["dedup"] = True
+        if self.reading.allow_other_origins:
+            found["allow_other_origins"] = True
         if self.transform is not None:
             found["transform"] = _identity_of(self.transform)
         return found
@@ -285,13 +273,6 @@ def _check_seed(seed: object) -> None:
         )
 
 
-def _check_seconds(seconds: object) -> None:
-    if isinstance(seconds, bool) or not isinstance(seconds, int | float) or not 0 < seconds < float("inf"):
-        raise UsageError(
-            f"template_seconds must be a number above 0, got {seconds!r}", hint="leave it out for 10 seconds"
-        )
-
-
 def check_format(name: str, zstd: Collection[str]) -> None:
     """Refuse unknown formats, and compression where the format has none.
 
@@ -301,7 +282,9 @@ def check_format(name: str, zstd: Collection[str]) -> None:
     """
     framing_of(name)
     if isinstance(zstd, str):
-        raise UsageError(f"zstd must be a collection of field names, got {zstd!r}", hint=f"zstd=[{zstd!r}]")
+        raise UsageError(
+            f"zstd must be a collection of field names, got {zstd!r}", hint=f"shards=ShardOptions(zstd=[{zstd!r}])"
+        )
     for one in zstd:
         check_field_name(one)
     if zstd and name == "tar":

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import os
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping
 from concurrent.futures import Executor
+from dataclasses import replace
 from typing import Any
 
 from shardstream.dataset.conditions import Where
@@ -12,80 +12,60 @@ from shardstream.dataset.keys.selection import rows_where
 from shardstream.dataset.source import DatasetSource
 from shardstream.dataset.view import ViewSpec
 from shardstream.errors import UsageError
-from shardstream.images.jpeg.transcode import DEFAULT_WIDTH
-from shardstream.pack.bins.binning import Long, Packing
+from shardstream.options import SourceOptions, takes_flat
+from shardstream.pack.bins.sequences import PackedSequences
 from shardstream.pack.bins.stored_documents import StoredDocuments
-from shardstream.pack.encode.images import DEFAULT_MAX_PIXELS, Jpeg
+from shardstream.pack.encode.images import ImageOptions
 from shardstream.pack.encode.sample import Transform
-from shardstream.pack.options import PackOptions
-from shardstream.pack.output.places import StorageArguments, take_options
+from shardstream.pack.execution.engines import EngineName
+from shardstream.pack.options import OF_PACK, PackOptions, ShardOptions
+from shardstream.pack.output.places import StorageOptions
 from shardstream.pack.output.report import PackReport
 from shardstream.pack.run import logged, run_pack
 from shardstream.pack.sources.stored import StoredSource
 from shardstream.progress import OnProgress
 from shardstream.shards.framings import Format
 from shardstream.shards.manifest import Manifest
-from shardstream.storage import PathOrUrl, Transport
-from shardstream.storage.cache import Cache
+from shardstream.storage import PathOrUrl
 
 
+@takes_flat({"executor": "on"}, **OF_PACK)
 def repack(
     url: PathOrUrl,
     dest: PathOrUrl,
     *,
-    # what is packed
     version: int | None = None,
     fields: Collection[str] | None = None,
     where: Where | None = None,
     take: int | None = None,
     key: str = "path",
     transform: Transform | None = None,
+    drop_damaged: bool = False,
     meta: Mapping[str, Any] | None = None,
-    # order and shards
     format: Format | None = None,
     shard_size: int | str = "256MB",
     shuffle: bool = False,
     seed: int = 0,
     overwrite: bool = False,
-    max_rejects: int | str | None = None,
-    # documents into bins
-    bins: int | None = None,
-    bin_min: int | None = None,
-    packing: Packing = "fit",
-    long: Long = "split",
-    # images
-    jpeg: Jpeg = "keep",
-    max_side: int | None = None,
-    quality: int | None = None,
-    strip: bool = False,
-    drop_damaged: bool = False,
-    # distribution
     workers: int | None = None,
-    executor: Executor | None = None,
+    on: EngineName | Executor | None = None,
     progress: OnProgress | None = None,
-    # storage
-    storage_options: Mapping[str, Any] | None = None,
-    source_options: Mapping[str, Any] | None = None,
-    dest_options: Mapping[str, Any] | None = None,
-    transport: Transport = "auto",
-    cache: str | os.PathLike[str] | Cache | None = None,
-    replicas: Sequence[PathOrUrl] = (),
-    # expert
-    segment_width: int = DEFAULT_WIDTH,
-    max_pixels: int = DEFAULT_MAX_PIXELS,
-    zstd: Collection[str] | None = None,
-    checksums: bool = True,
-    key_table: bool = True,
+    reading: SourceOptions | None = None,
+    bins: PackedSequences | int | None = None,
+    images: ImageOptions | None = None,
+    shards: ShardOptions | None = None,
+    storage: StorageOptions | None = None,
+    **flat: Any,
 ) -> Manifest:
-    """Pack the samples of a data set again.
+    """Pack the samples of a dataset again.
 
     Nothing is decoded unless it is asked for: stored values go from shards to shards, compared with their checksums on
-    the way. Restarting, reports and what the destination may hold are as with `pack`.
+    the way. Resuming, reports and what the destination may hold are as with `pack`.
 
     Args:
-        url: The data set: folder, URL or store.
+        url: The dataset: directory, URL or store.
         dest: As of `pack`.
-        version: Of a data set that grew. Default: the newest.
+        version: Of a dataset that grew. Default: the newest.
         fields: Fields to keep. Default: all.
         where: Only the samples that this asks for, as of `ShardDataset`: conditions on stored numbers, keys, rows of
             `find_rows`, or a list of these. Default: all.
@@ -93,59 +73,34 @@ def repack(
         key: ``"path"`` keeps keys (so does ``"auto"``, as they are unique), ``"stem"`` their last parts, ``"line"``
             numbers the samples.
         transform: As of `pack`; it filters, too.
-        meta: Default: that of the data set.
-
-    Order and shards:
-        format: Default: that of the data set.
+        drop_damaged: Decode every picture, and leave out the samples of damaged ones, as ``verify(decode=True)``
+            names them, and those of pictures that take a package which is not installed: all are listed in
+            ``rejects.jsonl`` in ``dest``. The default stores them as they are.
+        meta: Default: that of the dataset.
+        format: Default: that of the dataset.
         shard_size: As of `pack`.
         shuffle: ``True`` shuffles; the default keeps the stored order, which has been shuffled once.
         seed: As of `pack`.
         overwrite: The same.
-        max_rejects: As of `pack`; samples are rejected by ``drop_damaged`` and by what a ``transform`` raises.
-
-    Documents into bins:
-        bins: Pack the documents of a data set of bins anew, into bins of so many tokens, without tokenizing them: with
+        workers: The same.
+        on: The same.
+        progress: The same.
+        reading: How many samples may be rejected, by ``drop_damaged`` and by what a ``transform`` raises:
+            ``SourceOptions(max_rejects=...)``.
+        bins: Pack the documents of a dataset of bins anew, into bins of so many tokens, without tokenizing them: with
             ``shuffle=True`` and another ``seed``, others share a bin. ``take`` counts documents then, ``fields`` names
             what is kept beside their tokens, and ``transform`` gets documents. Default: bins stay as they are,
             also with ``take``, which then counts bins, and with ``fields`` that name all that lies beside the tokens.
-        bin_min: As of `pack`.
-        packing: The same.
-        long: The same.
-
-    Images:
-        jpeg: ``"keep"`` leaves files as they are stored; ``"addressable"`` as of `pack`.
-        max_side: As of `pack`.
-        quality: The same.
-        strip: The same.
-        drop_damaged: Decode every picture, and leave out the samples of damaged ones, as ``verify(decode=True)``
-            names them, and those of pictures that take a package which is not installed: all are listed in
-            ``rejects.jsonl`` in ``dest``. The default stores them as they are.
-
-    Distribution:
-        workers: The same.
-        executor: The same.
-        progress: The same.
-
-    Storage:
-        storage_options: As of `pack`.
-        source_options: Those of the data set and its replicas alone, in their stead.
-        dest_options: Those of ``dest`` alone, in their stead.
-        transport: As of `pack`.
-        cache: Folder of a cache that what comes over a network is read through, or a `Cache`; see `ShardDataset`.
-        replicas: Places that have its shards too, asked first. Where one is damaged, the next place is read.
-
-    Expert:
-        segment_width: As of `pack`.
-        max_pixels: The same.
-        zstd: Fields to compress. Default: those that are compressed, if the format stays ``record``.
-        checksums: As of `pack`.
-        key_table: The same.
+        images: As of `pack`; JPEG files stay as they are unless ``jpeg="addressable"`` says otherwise.
+        shards: As of `pack`. What is compressed stays so, if the format stays ``record``.
+        storage: As of `pack`, with a cache and replicas of the dataset.
+        flat: As of `pack`.
 
     Returns:
         The manifest.
 
     Raises:
-        NotFoundError: There is no data set.
+        NotFoundError: There is no dataset.
         ChecksumError: A stored value is damaged.
         UsageError, DestinationError, SourceError, DuplicateKeyError, StorageError: As `pack`.
 
@@ -153,7 +108,9 @@ def repack(
         >>> repack("out/", "small/", shard_size="64MB", shuffle=True, seed=1).samples
         200
     """
-    return logged(run_repack(**locals()), kept=not drop_damaged).manifest
+    given = locals()
+    del given["flat"]
+    return logged(run_repack(**given), kept=not drop_damaged).manifest
 
 
 def run_repack(url: PathOrUrl, dest: PathOrUrl, **given: Any) -> PackReport:
@@ -164,10 +121,10 @@ def run_repack(url: PathOrUrl, dest: PathOrUrl, **given: Any) -> PackReport:
         dest: The same.
         given: All other arguments of `repack`.
     """
-    storage = take_options(StorageArguments, given)
-    opening = {name: given.pop(name) for name in ("version", "cache", "replicas")}
-    (dataset,), target = storage.open([url], dest, **opening)
+    storage = given.pop("storage", None) or StorageOptions()
+    (dataset,), target = storage.open([url], dest, version=given.pop("version"))
     chosen = {name: given.pop(name) for name in ("fields", "take")} | {"key": given["key"]}
+    images, shards = given["images"] or ImageOptions(), given["shards"] or ShardOptions()
     source: StoredSource | StoredDocuments
     where = given.pop("where", None)
     if given["bins"] is None:
@@ -178,15 +135,20 @@ def run_repack(url: PathOrUrl, dest: PathOrUrl, **given: Any) -> PackReport:
             hint = "repack twice: where= first, then bins="
             raise UsageError("where= chooses bins, and bins= packs their documents anew", hint=hint)
         source = StoredDocuments(dataset, **chosen)
-        given |= source.inherited
+        given["bins"] = replace(given["bins"], **source.inherited)
     given["format"] = given["format"] or default_format(source)
     if given["meta"] is None:
         given["meta"] = source.manifest.meta
-    if given["zstd"] is None:
-        given["zstd"] = default_zstd(source, given["format"])
-    given |= {"damaged": "reject", "check": "decode"} if given.pop("drop_damaged") else {"damaged": "keep"}
-    options = take_options(PackOptions, given)
-    return run_pack(source, target, options, **given)
+    if shards.zstd is None:
+        shards = replace(shards, zstd=default_zstd(source, given["format"]))
+    images = replace(images, jpeg=images.jpeg or "keep")
+    if given.pop("drop_damaged"):
+        given["damaged"], images = "reject", replace(images, check="decode")
+    else:
+        given["damaged"] = "keep"
+    options = PackOptions.take(given | {"images": images, "shards": shards})
+    how = {name: value for name, value in given.items() if name not in PackOptions.names()}
+    return run_pack(source, target, options, **how)
 
 
 def default_format(source: StoredSource | StoredDocuments) -> Format:

@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from types import TracebackType
 from typing import Any, Self
 
 from shardstream.errors import DecodeError, DuplicateKeyError, FieldError, ShardStreamError, UsageError
-from shardstream.pack.encode.images import ANY_PIXELS, Check, Damaged, ImageOptions
+from shardstream.options import takes_flat
+from shardstream.pack.encode.images import ANY_PIXELS, Check, Damaged, ImageHandling
 from shardstream.pack.execution.isolated import end, finish
-from shardstream.pack.options import check_format, check_meta
+from shardstream.pack.options import ShardOptions, check_format, check_meta
 from shardstream.pack.output.commits import Committer
 from shardstream.pack.output.destination import open_destination
 from shardstream.pack.output.growth import append as publish
 from shardstream.pack.output.growth import leftovers
-from shardstream.pack.output.places import StorageArguments
+from shardstream.pack.output.places import StorageOptions
 from shardstream.pack.sources.classes import ClassesArgument, check_classes, names_of, place_of
 from shardstream.pack.sources.declared import parse_type, stored_types
 from shardstream.pack.sources.duplicates import SeenHashes, key_hash
@@ -27,7 +28,7 @@ from shardstream.shards.index import check_key
 from shardstream.shards.manifest import Manifest
 from shardstream.shards.writing import OneShard, ShardSummary
 from shardstream.sizes import parse_size, plural
-from shardstream.storage import ObjectWriter, PathOrUrl, Transport
+from shardstream.storage import ObjectWriter, PathOrUrl
 
 
 class ShardWriter:
@@ -43,17 +44,12 @@ class ShardWriter:
     Args:
         dest: Folder of the data set, made where missing, URL (``s3://bucket/name``...) or store. Shards are sent while
             they are made: a full one is completed in the background while the next one is written.
-        storage_options: Credentials and settings of the store by name. Default: those of the environment.
-        transport: The library that speaks to the store: ``"obstore"``, ``"fsspec"``, or ``"auto"`` for obstore where it
-            can.
         format: ``"tar"`` or ``"record"``. Default: ``"tar"``, or that of the data set that is appended to.
         shard_size: A shard that has reached this size is finished: ``"256MB"``, ``"256MiB"`` or a number of bytes.
         fields: Types of fields by name, as ``{"cls": "int32", "emb": "array:float32:768"}``; ``"array:uint16"`` is
             for arrays of any shape, ``"values:uint16"`` for rows of any length. Lists of numbers become arrays, and
             integers of another dtype the declared one, where each is held exactly; other values are a FieldError.
             Fields that are not named take the type of their first value. A sample need not have all fields.
-        zstd: Fields to compress one by one; ``record`` only. Default: none, or those of the data set that is
-            appended to.
         classes: Names of the labels, label i being ``classes[i]``: a list, or where it is, as of `pack`. Where a data
             set is appended to, they may go on behind those it has.
         meta: Anything to keep with the data set; JSON. Where a data set is appended to, entries are added or replaced.
@@ -61,12 +57,13 @@ class ShardWriter:
         append: Add to the data set in ``dest``, if there is one: the samples become new shards, the old ones stay
             as they are, and it becomes its next version once all is written. Keys are not compared with those of
             samples that were there before, which would take reading all indexes. One writer at a time.
-        checksums: Store a checksum of each value, which readers verify.
-        key_table: Write a table of the keys beside the shards, see `pack`. Where a data set is appended to, it gets one
-            if it had one.
         damaged: What becomes of image files that are damaged: ``"reject"`` refuses their samples, by an error of
             `write`; ``"keep"`` stores any bytes under an image's name.
-        check: How they are found, ``"header"`` or ``"decode"``, as of `pack`.
+        check: How they are found, ``"header"`` or ``"decode"``, as of `ImageOptions`.
+        shards: What shards hold, as of `pack`: compression, checksums, and a table of the keys, which a dataset that is
+            appended to gets if it had one.
+        storage: Credentials and settings of the store.
+        flat: As of `pack`.
 
     Raises:
         UsageError: An argument that is not allowed.
@@ -77,35 +74,36 @@ class ShardWriter:
         ...     writer.write({"__key__": "n01440764/10026", "jpg": jpeg_bytes, "cls": 0})
     """
 
+    @takes_flat(shards=ShardOptions, storage=StorageOptions)
     def __init__(
         self,
         dest: PathOrUrl,
         *,
-        storage_options: Mapping[str, Any] | None = None,
-        transport: Transport = "auto",
         format: Format | None = None,
         shard_size: int | str = "256MB",
         fields: Mapping[str, str] | None = None,
-        zstd: Collection[str] | None = None,
         classes: ClassesArgument | None = None,
         meta: Mapping[str, Any] | None = None,
         overwrite: bool = False,
         append: bool = False,
-        checksums: bool = True,
-        key_table: bool = True,
         damaged: Damaged = "reject",
         check: Check = "header",
+        shards: ShardOptions | None = None,
+        storage: StorageOptions | None = None,
+        **flat: Any,
     ) -> None:
+        shards = shards or ShardOptions()
+        zstd = shards.zstd
         if append and overwrite:
             raise UsageError("append and overwrite exclude each other", hint="leave one of them out")
         if format is not None or not append:
             check_format(format or "tar", zstd or ())
         check_classes(classes)
         check_meta(meta or {})
-        self._images = ImageOptions(jpeg="keep", max_pixels=ANY_PIXELS, damaged=damaged, check=check)
+        self._images = ImageHandling(jpeg="keep", max_pixels=ANY_PIXELS, damaged=damaged, check=check)
         self._limit = parse_size(shard_size, name="shard_size")
         self._meta = dict(meta or {})
-        self._checksums = checksums
+        self._checksums = shards.checksums
         declared = {name: parse_type(kind) for name, kind in (fields or {}).items()}
         for name in declared:
             check_field_name(name)
@@ -113,10 +111,9 @@ class ShardWriter:
         self._zstd = frozenset(zstd or ())
         for name, kind in declared.items():
             self._declare(name, kind)
-        storage = StorageArguments(storage_options=storage_options, transport=transport)
-        read, place = storage.locate(place_of(classes), dest)
+        read, place = (storage or StorageOptions()).locate(place_of(classes), dest)
         self._classes = names_of(classes, read)
-        self._destination = open_destination(place, append=append, key_table=key_table)
+        self._destination = open_destination(place, append=append, key_table=shards.key_table)
         self._committer = Committer()
         if self._destination.old is not None and not overwrite and not append:
             raise self._destination.refuse()

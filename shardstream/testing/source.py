@@ -11,6 +11,10 @@ from typing import Any, cast
 import numpy as np
 
 from shardstream.errors import ShardStreamError
+from shardstream.formats.sources.foreign import SourceReading
+from shardstream.options import SourceOptions
+from shardstream.pack.encode.images import ImageOptions
+from shardstream.pack.output.places import StorageOptions
 from shardstream.pack.run import pack
 from shardstream.pack.sources import File, Item, Reject, Source, SourcePart
 from shardstream.pack.sources.base import StreamSource
@@ -54,11 +58,16 @@ class SourceConformance:
     # -------------------------------------------------------------------------------------------------------- helpers
 
     def _opened(self) -> Source | StreamSource:
-        known = ("key", "labels", "fields", "group", "allow_other_origins")
-        given = {name: value for name, value in self.arguments.items() if name in known}
-        options = self.arguments.get("source_options") or {}
-        access = Access(options, self.arguments.get("transport", "auto"))
-        return open_source(self.make_source(), access=access, **given)
+        given = {name: value for name, value in self.arguments.items() if name in ("key", "labels", "fields")}
+        reading = self.arguments.get("reading", SourceOptions())
+        storage = self.arguments.get("storage", StorageOptions())
+        return open_source(
+            self.make_source(),
+            access=Access(storage.source or storage.options or {}, storage.transport),
+            group=reading.group,
+            reading=SourceReading(allow_other_origins=reading.allow_other_origins),
+            **given,
+        )
 
     def _numbered(self) -> Source:
         source = self._opened()
@@ -78,7 +87,7 @@ class SourceConformance:
         return self._read(source, range(len(source)))
 
     def _pack(self, folder: Path, **more: Any) -> Manifest:
-        arguments: dict[str, Any] = {"jpeg": "keep", "workers": 0} | self.arguments | more
+        arguments: dict[str, Any] = {"images": ImageOptions(jpeg="keep"), "workers": 0} | self.arguments | more
         return pack(self.make_source(), folder, **arguments)
 
     # ----------------------------------------------------------------------------------------------------- what it is

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner, Result
 
+from shardstream import StorageOptions
 from shardstream.cli.app import app
 from shardstream.cli.stores import parse_options
 from shardstream.errors import UsageError
@@ -116,7 +117,7 @@ def test_what_a_url_holds_is_not_shown(azure: AzurePlace, tmp_path: Path) -> Non
 
 
 def test_a_damaged_shard_in_a_store(s3: S3Place) -> None:
-    with ShardWriter(s3.url(), storage_options=s3.options, shard_size="9kB") as writer:
+    with ShardWriter(s3.url(), storage=StorageOptions(options=s3.options), shard_size="9kB") as writer:
         for i in range(20):
             writer.write({"__key__": f"{i}", "raw": bytes([i]) * 1000})
     damaged = bytearray(s3.dig("shard-000000.tar") or b"")

@@ -194,7 +194,7 @@ def test_epochs_of_one_batch_have_a_verdict(url: Path) -> None:
 
 def test_a_version_and_a_cache(s3: S3Place, tmp_path: Path) -> None:
     for append in (False, True):
-        with ShardWriter(s3.url(), append=append, storage_options=s3.options) as writer:
+        with ShardWriter(s3.url(), append=append, storage=ss.StorageOptions(options=s3.options)) as writer:
             for i in range(20):
                 writer.write({"__key__": f"{append}{i}", "raw": bytes(100)})
     settings: dict[str, Any] = {"storage_options": s3.options, "batches": 2, "batch_size": 20, "workers": 0}

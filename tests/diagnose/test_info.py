@@ -34,7 +34,7 @@ def test_what_is_there(tmp_path: Path, format: str) -> None:
 
 
 def test_compression_and_missing_checksums_are_told(tmp_path: Path) -> None:
-    found = info(make(tmp_path, format="record", zstd=["raw"], checksums=False))
+    found = info(make(tmp_path, format="record", shards=ss.ShardOptions(zstd=["raw"], checksums=False)))
     fields = {field.name: field for field in found.fields}
     assert fields["raw"].codec == "zstd"
     assert (fields["raw"].mean_bytes or 0) < 100

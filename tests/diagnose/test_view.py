@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import torch
 
+from shardstream import ShardOptions
 from shardstream.diagnose import ViewedField, view
 from shardstream.errors import ChecksumError, DestinationError, NotFoundError, UsageError
 from shardstream.images.encode import encode
@@ -57,7 +58,7 @@ def test_by_number_and_by_key(tmp_path: Path, format: str) -> None:
 
 
 def test_saved_values_are_files_called_as_in_a_tar(tmp_path: Path) -> None:
-    url = make(tmp_path / "set", 3, format="record", zstd=["raw"])
+    url = make(tmp_path / "set", 3, format="record", shards=ShardOptions(zstd=["raw"]))
     found = view(url, [1], save=tmp_path / "out")
     assert set(found.saved) == {f"a%2Eb/1.{name}" for name in ("raw", "cls", "yes", "f", "fix", "f16", "txt")}
     folder = tmp_path / "out" / "a%2Eb"

@@ -5,6 +5,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from shardstream import StorageOptions
 from shardstream.diagnose import verify, whole
 from shardstream.diagnose.whole import read_shards
 from shardstream.errors import AccessError
@@ -18,7 +19,7 @@ from ..storage.places import S3Place
 
 @pytest.fixture
 def shards(s3: S3Place) -> S3Place:
-    with ShardWriter(s3.url(), storage_options=s3.options, shard_size="9kB") as writer:
+    with ShardWriter(s3.url(), storage=StorageOptions(options=s3.options), shard_size="9kB") as writer:
         for i in range(30):
             writer.write({"__key__": f"{i}", "raw": bytes([i]) * 1000})
     return s3
@@ -41,7 +42,7 @@ def test_the_next_shard_is_on_its_way_and_no_more(shards: S3Place, monkeypatch: 
 
 def test_a_large_object_comes_in_parts(s3: S3Place, tmp_path: Path) -> None:
     noise = np.random.default_rng(0).bytes(20 << 20)
-    with ShardWriter(s3.url(), storage_options=s3.options) as writer:
+    with ShardWriter(s3.url(), storage=StorageOptions(options=s3.options)) as writer:
         writer.write({"__key__": "a", "raw": noise})
     report = verify(s3.url(), storage_options=s3.options)
     assert report.ok

@@ -16,6 +16,7 @@ from typing import Any
 
 import pytest
 
+from shardstream import PackedSequences, StorageOptions
 from shardstream.errors import FieldError, UsageError, WorkerError
 from shardstream.pack.options import PackOptions
 from shardstream.pack.plan.pack_plan import pack_plan
@@ -78,7 +79,7 @@ def texts_into_bins(place: Path) -> dict[str, Any]:
     place.write_text("".join(json.dumps({"text": text, "source": "web"}) + "\n" for text in texts))
     tokenizer = tokenizers.ByteLevelBPETokenizer()
     tokenizer.train_from_iterator(texts, 300, special_tokens=["<|end|>"], show_progress=False)
-    return {"tokenize": tokenizer, "eos": "<|end|>", "bins": 256, "format": "record", "shard_size": "200kB"}
+    return {"bins": PackedSequences(256, tokenizer=tokenizer, eos="<|end|>"), "format": "record", "shard_size": "200kB"}
 
 
 class EngineTests:
@@ -203,9 +204,9 @@ class EngineTests:
     ) -> None:
         options = PackOptions(shard_size=SMALL, transform=deadly())
         with self.attached(), caplog.at_level(logging.DEBUG):
-            pack(source, s3.url(), shard_size=SMALL, storage_options=s3.options, on=self.on)
+            pack(source, s3.url(), shard_size=SMALL, storage=StorageOptions(options=s3.options), on=self.on)
             with pytest.raises(WorkerError):
-                run_pack(source, s3.url("bad"), options, storage_options=s3.options, on=self.on)
+                run_pack(source, s3.url("bad"), options, storage=StorageOptions(options=s3.options), on=self.on)
         assert {name: s3.dig(name) for name in whole} == whole
         captured = capfd.readouterr()
         assert SECRET not in caplog.text + captured.out + captured.err

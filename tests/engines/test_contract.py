@@ -220,8 +220,8 @@ def test_arguments(source: Path, tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="on must be one of dask, ray, spark, got 'sparc'") as caught:
         find_engine("sparc")
     assert "did you mean 'spark'" in str(caught.value)
-    with ThreadPoolExecutor(1) as pool, pytest.raises(UsageError, match="on and executor exclude each other"):
-        pack(source, tmp_path / "out", on="dask", executor=pool)
+    with pytest.raises(UsageError, match="on must be an engine or an executor, got 7"):
+        pack(source, tmp_path / "out", on=7)  # type: ignore[arg-type]
     with pytest.raises(UsageError, match="workers=0 packs in this process"):
         pack(source, tmp_path / "out", on="dask", workers=0)
     plan = pack_plan(source, "memory://engines")

@@ -49,11 +49,20 @@ def chat(template: str | None = TEMPLATE) -> Any:
     )
 
 
-def packed(out: Path, said: list[Any], tokenizer: Any, **options: Any) -> dict[str, tuple[list[int], list[int]]]:
+def packed(
+    out: Path, said: list[Any], tokenizer: Any, workers: int | None = None, **bins: Any
+) -> dict[str, tuple[list[int], list[int]]]:
     """Tokens and mask of each conversation, by key."""
     rows = out.with_suffix(".jsonl")
     rows.write_text("".join(json.dumps({"messages": one, "n": i}) + "\n" for i, one in enumerate(said)))
-    ss.pack(rows, out, bins=256, tokenize=tokenizer, messages="messages", format="record", shard_size="20kB", **options)
+    ss.pack(
+        rows,
+        out,
+        bins=ss.PackedSequences(256, tokenizer=tokenizer, messages="messages", **bins),
+        format="record",
+        shard_size="20kB",
+        workers=workers,
+    )
     found = {}
     for key, pieces in pieces_of(out).items():
         (piece,) = pieces
@@ -114,9 +123,14 @@ def test_a_template_that_marks_nothing_is_refused(tmp_path: Path) -> None:
     plain = TEMPLATE.replace("{% generation %}", "").replace("{% endgeneration %}", "")
     for template, words in ((plain, "does not mark what the assistant says"), (None, "no chat template")):
         with pytest.raises(UsageError, match=words):
-            PackOptions(bins=8, tokenize=chat(template), messages="messages")
+            PackOptions(bins=ss.PackedSequences(8, tokenizer=chat(template), messages="messages"))
     with pytest.raises(SourceError, match="it has no field 'said', which holds its messages"):
-        ss.pack([{"__key__": "a", "n": 1}], tmp_path / "x", bins=8, tokenize=chat(), messages="said", workers=0)
+        ss.pack(
+            [{"__key__": "a", "n": 1}],
+            tmp_path / "x",
+            bins=ss.PackedSequences(8, tokenizer=chat(), messages="said"),
+            workers=0,
+        )
 
 
 def test_a_conversation_over_which_the_template_runs_on_is_rejected_alone(tmp_path: Path) -> None:
@@ -160,6 +174,11 @@ def test_code_of_a_tokenizer_directory_is_never_run(
 
 
 def test_a_text_is_what_the_tokenizer_inside_makes_of_it(tmp_path: Path) -> None:
-    ss.pack([{"__key__": "a", "text": "What is 1?"}], tmp_path, bins=64, tokenize=chat(), eos="<|im_end|>", workers=0)
+    ss.pack(
+        [{"__key__": "a", "text": "What is 1?"}],
+        tmp_path,
+        bins=ss.PackedSequences(64, tokenizer=chat(), eos="<|im_end|>"),
+        workers=0,
+    )
     (piece,) = pieces_of(tmp_path)["a"]
     assert chat().decode(piece.ids.tolist()) == "What is 1?<|im_end|>"

@@ -16,11 +16,7 @@ import shardstream as ss
 
 LENGTHS = [5, 30, 3, 8, 17, 1, 2, 6, 4, 12]
 OPTIONS: dict[str, Any] = {
-    "bins": 8,
-    "bin_min": 2,
-    "pad": 7,
-    "token_dtype": "uint16",
-    "tokenizer_id": "letters",
+    "bins": ss.PackedSequences(8, min=2, pad=7, token_dtype="uint16", tokenizer_id="letters"),
     "format": "record",
     "shuffle": True,
     "seed": 3,

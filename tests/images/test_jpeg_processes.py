@@ -69,13 +69,13 @@ def test_a_lossless_jpeg_is_cropped_packed_and_checked(tmp_path, components):
         "scaled": ss.decode.CenterCrop(8, resize=10, source="jpg"),
         "exact": ss.decode.CenterCrop(8, resize=10, exact=True, source="jpg"),
     }
-    ss.pack(tmp_path / "in", tmp_path / "out", workers=0, check="decode")
+    ss.pack(tmp_path / "in", tmp_path / "out", workers=0, images=ss.ImageOptions(check="decode"))
     for place in (tmp_path / "in", tmp_path / "out"):
         batch = ss.ShardDataset(str(place), fields=fields, batch_size=1).peek()
         assert np.array_equal(batch["whole"][0].permute(1, 2, 0), expected)
         assert np.array_equal(batch["scaled"], batch["exact"])
     assert not ss.diagnose.verify(tmp_path / "out", decode=True).problems
-    ss.pack(tmp_path / "in", tmp_path / "small", workers=0, max_side=16)
+    ss.pack(tmp_path / "in", tmp_path / "small", workers=0, images=ss.ImageOptions(max_side=16))
     assert probe(ss.Reader(tmp_path / "small", fields={"jpg": "bytes"})[0]["jpg"]).width == 16
 
 

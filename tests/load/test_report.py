@@ -203,7 +203,7 @@ def test_packing_is_advised_only_if_it_would_change_the_files(tmp_path: Path, jp
     for number in range(3):
         Image.new("RGB", (64, 64), (number, 0, 0)).save(tmp_path / f"src/{number}.jpg")
         Image.new("RGB", (64, 64), (number, 0, 0)).save(tmp_path / f"src/b{number}.png")
-    ss.pack(tmp_path / "src", tmp_path / "out", jpeg=jpeg, workers=0)
+    ss.pack(tmp_path / "src", tmp_path / "out", images=ss.ImageOptions(jpeg=jpeg), workers=0)
     for place, fields, expected in (
         ("out", {"jpg": ss.decode.Image()}, jpeg == "addressable"),
         ("out", {"png": ss.decode.Image()}, True),

@@ -49,7 +49,7 @@ def prepare(folder: Path) -> None:
     (folder / "list.tsv").write_text("".join(lines))
     (folder / "moved.tsv").write_text("".join(f"pictures/{i}.jpg\t{i}\n" for i in range(4)))
     (folder / "empty").mkdir()
-    ss.pack(folder / "photos", folder / "out", jpeg="keep", workers=0)
+    ss.pack(folder / "photos", folder / "out", images=ss.ImageOptions(jpeg="keep"), workers=0)
     ss.testing.make_dataset(str(folder / "val"), samples=20, fields={"cls": "int64"})
 
 

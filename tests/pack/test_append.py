@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from shardstream import ShardOptions, StorageOptions
 from shardstream.diagnose import reseal
 from shardstream.errors import (
     ChecksumError,
@@ -171,7 +172,7 @@ def test_a_damaged_history(tmp_path: Path, history: str) -> None:
         ({"classes": ["b"]}, UsageError, "label 0 means 'a' in the data set, but 'b'"),
         ({"fields": {"cls": "int32"}}, FieldError, "int64 in the data set, but int32"),
         ({"overwrite": True}, UsageError, "exclude"),
-        ({"zstd": ["raw"]}, UsageError, "tar"),
+        ({"shards": ShardOptions(zstd=["raw"])}, UsageError, "tar"),
         ({"format": "zip"}, UsageError, "zip"),
     ],
     ids=str,
@@ -187,7 +188,7 @@ def test_what_does_not_go_with_the_data_set_is_refused_before_anything_is_writte
 
 
 def test_values_take_the_types_there_are(tmp_path: Path) -> None:
-    add(tmp_path, 1, fields={"cls": "int32"}, format="record", zstd=["raw"])
+    add(tmp_path, 1, fields={"cls": "int32"}, format="record", shards=ShardOptions(zstd=["raw"]))
     before = tree(tmp_path)
     with pytest.raises(FieldError, match="does not fit int32"):
         add(tmp_path, 1 << 40)
@@ -279,13 +280,13 @@ def test_an_old_head_that_is_not_ours_stops_a_new_data_set(tmp_path: Path) -> No
 
 def test_in_a_store(s3: S3Place) -> None:
     url = s3 / "grown"
-    add(url, 1, 2, 3, storage_options=s3.options)
-    add(url, 4, storage_options=s3.options)
+    add(url, 1, 2, 3, storage=StorageOptions(options=s3.options))
+    add(url, 4, storage=StorageOptions(options=s3.options))
     newest = Manifest.load(url, storage_options=s3.options)
     assert (newest.version, newest.samples) == (2, 4)
     assert Manifest.load(url, version=1, storage_options=s3.options).samples == 3
     store = open_store(url, storage_options=s3.options)
-    add(url, 5, append=False, overwrite=True, storage_options=s3.options)
+    add(url, 5, append=False, overwrite=True, storage=StorageOptions(options=s3.options))
     newest = Manifest.load(url, storage_options=s3.options)
     assert sorted(one.path for one in store.list()) == [
         "dataset.json",

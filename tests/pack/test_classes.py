@@ -137,7 +137,9 @@ def test_in_tables_of_large_images_an_unknown_name_ends_the_run_too(tmp_path: Pa
     source = large_table(tmp_path / "large.parquet", *labels, "dgo")
     with pytest.raises(UsageError, match="the label 'dgo' is not in the list of classes"):
         pack(source, tmp_path / "out", workers=0, classes=NAMES, key="id")
-    assert len(packed(source, tmp_path / "out", classes=NAMES, key="id", unknown="reject")) == 99
+    assert (
+        len(packed(source, tmp_path / "out", classes=NAMES, key="id", reading=ss.SourceOptions(unknown="reject"))) == 99
+    )
     assert rejects(tmp_path / "out")[0][1] == "the label 'dgo' is not in the list of classes"
 
 
@@ -155,7 +157,9 @@ def test_names_in_samples_from_python(tmp_path: Path, make: Callable[..., Any]) 
     with pytest.raises(UsageError, match="the label 'dgo' is not in") as caught:
         pack(make("dog", "dgo"), tmp_path / "b", classes=NAMES, workers=0)
     assert "did you mean 'dog'?" in str(caught.value)
-    assert packed(make("dog", "dgo"), tmp_path / "b", classes=NAMES, unknown="reject") == {"0": 2}
+    assert packed(make("dog", "dgo"), tmp_path / "b", classes=NAMES, reading=ss.SourceOptions(unknown="reject")) == {
+        "0": 2
+    }
     assert packed(make("dog", "dgo"), tmp_path / "c") == {"0": b"dog", "1": b"dgo"}
 
 
@@ -197,7 +201,7 @@ def test_an_unknown_folder_ends_the_run_or_is_rejected(tmp_path: Path) -> None:
     assert "did you mean 'dog'?" in str(caught.value)
     assert "--unknown reject" in str(caught.value)
     assert not (tmp_path / "out").exists()
-    assert packed(source, tmp_path / "out", classes=NAMES, unknown="reject") == {"ape/0": 0}
+    assert packed(source, tmp_path / "out", classes=NAMES, reading=ss.SourceOptions(unknown="reject")) == {"ape/0": 0}
     assert rejects(tmp_path / "out") == [("dgo/1.jpg", "the folder 'dgo' is not in the list of classes")]
 
 
@@ -232,7 +236,7 @@ def test_an_unknown_name_in_a_tar_ends_the_run_or_is_rejected(tmp_path: Path) ->
         pack(source, tmp_path / "out", workers=0, classes=NAMES)
     assert caught.value.place == {"url": str(source), "key": "a/1"}
     assert "did you mean 'dog'?" in str(caught.value)
-    assert packed(source, tmp_path / "out", classes=NAMES, unknown="reject") == {"a/0": 2}
+    assert packed(source, tmp_path / "out", classes=NAMES, reading=ss.SourceOptions(unknown="reject")) == {"a/0": 2}
     reason = "the label {} is not in the list of classes"
     assert rejects(tmp_path / "out") == [("a.tar/a/1", reason.format("'dgo'")), ("a.tar/a/2", reason.format("''"))]
 
@@ -245,7 +249,14 @@ def test_what_one_list_made_of_a_tar_is_not_taken_for_another(tmp_path: Path) ->
         raise RuntimeError(sample["__key__"])
 
     with pytest.raises(SourceError, match="RuntimeError"):
-        pack(source, tmp_path / "out", workers=0, classes=NAMES, unknown="reject", transform=broken)
+        pack(
+            source,
+            tmp_path / "out",
+            workers=0,
+            classes=NAMES,
+            reading=ss.SourceOptions(unknown="reject"),
+            transform=broken,
+        )
     with pytest.raises(UsageError, match="'dgo'"):
         pack(source, tmp_path / "out", workers=0, classes=NAMES)
     assert packed(source, tmp_path / "out", classes=("dgo", "dog")) == {"a/0": 1, "a/1": 0}
@@ -262,7 +273,7 @@ def test_an_unknown_label_ends_the_run_with_its_line(tmp_path: Path, key: str) -
 
 def test_unknown_labels_are_rejected_however_many_come_first(tmp_path: Path) -> None:
     source = write_list(tmp_path / "in", *["cow"] * 120, "dog")
-    assert packed(source, tmp_path / "out", classes=NAMES, unknown="reject") == {"120": 2}
+    assert packed(source, tmp_path / "out", classes=NAMES, reading=ss.SourceOptions(unknown="reject")) == {"120": 2}
     assert len(rejects(tmp_path / "out")) == 120
     assert rejects(tmp_path / "out")[0] == ("0.jpg", "the label 'cow' is not in the list of classes")
 
@@ -328,7 +339,10 @@ def test_what_is_no_list_of_classes_is_named(tmp_path: Path, make: Callable[[Pat
 
 @pytest.mark.parametrize(
     ("options", "message"),
-    [({"unknown": "skip", "classes": NAMES}, "unknown must be"), ({"unknown": "reject"}, "without classes")],
+    [
+        ({"reading": ss.SourceOptions(unknown="skip"), "classes": NAMES}, "unknown must be"),
+        ({"reading": ss.SourceOptions(unknown="reject")}, "without classes"),
+    ],
 )
 def test_bad_unknown(tmp_path: Path, options: dict[str, Any], message: str) -> None:
     with pytest.raises(UsageError, match=message):
@@ -372,13 +386,13 @@ def test_a_writer_takes_what_pack_takes(tmp_path: Path) -> None:
 def test_a_list_behind_a_url(s3: S3Place, tmp_path: Path) -> None:
     source = folder(tmp_path / "val", "dog", "ape")
     url = s3 / "train"
-    pack(folder(tmp_path / "files", *NAMES), url, workers=0, storage_options=s3.options)
-    pack(source, tmp_path / "a", workers=0, classes=url, storage_options=s3.options)
+    pack(folder(tmp_path / "files", *NAMES), url, workers=0, storage=ss.StorageOptions(options=s3.options))
+    pack(source, tmp_path / "a", workers=0, classes=url, storage=ss.StorageOptions(options=s3.options))
     s3.plant("names.txt", b"ape\ncat\ndog\n")
-    pack(source, tmp_path / "b", workers=0, classes=s3 / "names.txt", source_options=s3.options)
+    pack(source, tmp_path / "b", workers=0, classes=s3 / "names.txt", storage=ss.StorageOptions(source=s3.options))
     assert Manifest.load(tmp_path / "a").fingerprint == Manifest.load(tmp_path / "b").fingerprint
     with pytest.raises(UsageError, match="neither a file nor a data set"):
-        pack(source, tmp_path / "c", workers=0, classes=s3 / "nowhere", storage_options=s3.options)
+        pack(source, tmp_path / "c", workers=0, classes=s3 / "nowhere", storage=ss.StorageOptions(options=s3.options))
 
 
 def test_names_of_a_data_set_and_their_labels(tmp_path: Path) -> None:

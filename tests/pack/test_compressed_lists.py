@@ -18,6 +18,7 @@ import numpy as np
 import pytest
 import zstandard
 
+from shardstream import ImageOptions, StorageOptions
 from shardstream.dataset.lists import compressed, decompression
 from shardstream.errors import MissingExtraError, SourceError
 from shardstream.pack.run import pack
@@ -66,9 +67,15 @@ def test_a_compressed_list_is_the_plain_one(tmp_path: Path, name: str, suffix: s
 def test_workers_pack_it_to_the_same_bytes(tmp_path: Path, suffix: str) -> None:
     path = photo_list(tmp_path, 40)
     (tmp_path / f"list.tsv{suffix}").write_bytes(COMPRESS[suffix](path.read_bytes()))
-    pack(path, tmp_path / "plain", workers=0, shard_size="5kB", jpeg="keep")
+    pack(path, tmp_path / "plain", workers=0, shard_size="5kB", images=ImageOptions(jpeg="keep"))
     for workers in (0, 2):
-        pack(f"{path}{suffix}", tmp_path / f"{workers}", workers=workers, shard_size="5kB", jpeg="keep")
+        pack(
+            f"{path}{suffix}",
+            tmp_path / f"{workers}",
+            workers=workers,
+            shard_size="5kB",
+            images=ImageOptions(jpeg="keep"),
+        )
         assert tree(tmp_path / f"{workers}") == tree(tmp_path / "plain")
 
 
@@ -112,7 +119,7 @@ def test_from_a_store(tmp_path: Path, s3: S3Place) -> None:
         s3.plant(f"set/{photo}", (tmp_path / photo).read_bytes())
     s3.plant("set/list.tsv.gz", gzip.compress(path.read_bytes()))
     assert open_source(s3 / "set/list.tsv.gz", access=Access(s3.options)).url == s3 / "set/list.tsv.gz"
-    pack(s3 / "set/list.tsv.gz", tmp_path / "out", source_options=s3.options, workers=2)
+    pack(s3 / "set/list.tsv.gz", tmp_path / "out", storage=StorageOptions(source=s3.options), workers=2)
     pack(path, tmp_path / "plain", workers=0)
     assert samples(tmp_path / "out") == samples(tmp_path / "plain")
 

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
+from shardstream import ImageOptions, ShardOptions
 from shardstream.cli import app
 from shardstream.diagnose import verify
 from shardstream.errors import DecodeError, MissingExtraError, SourceError, UsageError
@@ -75,7 +76,7 @@ def as_table(root: Path) -> Path:
 
 
 SOURCES: list[Callable[[Path], Any]] = [as_list, as_folder, as_tar, as_samples, as_generator, as_table]
-HOW: dict[str, Any] = {"jpeg": "keep", "format": "record"}
+HOW: dict[str, Any] = {"format": "record"}
 
 
 def options(source: Callable[[Path], Any]) -> dict[str, Any]:
@@ -97,7 +98,9 @@ def named(rejects: Path) -> dict[str, str]:
 @pytest.mark.parametrize("source", SOURCES)
 @pytest.mark.parametrize("check", ["header", "decode"])
 def test_damaged_pictures_are_left_out_with_a_reason(tmp_path: Path, source: Callable[[Path], Any], check: Any) -> None:
-    manifest = pack(source(tmp_path), tmp_path / "out", **options(source), check=check, workers=0)
+    manifest = pack(
+        source(tmp_path), tmp_path / "out", **options(source), images=ImageOptions(jpeg="keep", check=check), workers=0
+    )
     found = named(tmp_path / "out")
     assert found.pop("short") == TRUNCATED
     assert found.pop("page") == "a web page (HTML) is here, not the data"
@@ -113,7 +116,7 @@ def test_damaged_pictures_are_left_out_with_a_reason(tmp_path: Path, source: Cal
 def test_they_are_kept_to_the_byte_and_counted(
     tmp_path: Path, source: Callable[[Path], Any], check: Any, count: int, caplog: pytest.LogCaptureFixture
 ) -> None:
-    given = {**options(source), "damaged": "keep", "check": check}
+    given = {**options(source), "damaged": "keep", "images": ImageOptions(jpeg="keep", check=check)}
     manifest = pack(source(tmp_path), tmp_path / "out", **given, workers=0)
     assert manifest.kinds["jpg"]["damaged"] == count
     assert manifest.kinds["jpg"]["missing"] == 1  # the web page
@@ -124,7 +127,7 @@ def test_they_are_kept_to_the_byte_and_counted(
 
 
 def test_damaged_pictures_are_not_made_addressable_or_smaller(tmp_path: Path) -> None:
-    for given in ({}, {"max_side": 20}):
+    for given in ({}, {"images": ImageOptions(max_side=20)}):
         out = tmp_path / f"out{len(given)}"
         manifest = pack(as_samples(tmp_path), out, damaged="keep", workers=0, **given)  # type: ignore[arg-type]
         stored = {key: sample["jpg"] for key, sample in samples(out).items()}
@@ -140,7 +143,14 @@ def mended(sample: dict[str, Any]) -> dict[str, Any]:
 
 @pytest.mark.parametrize("source", [as_folder, as_tar, as_generator])
 def test_a_transform_gets_damaged_pictures_and_may_mend_them(tmp_path: Path, source: Callable[[Path], Any]) -> None:
-    manifest = pack(source(tmp_path), tmp_path / "out", **HOW, check="decode", transform=mended, workers=0)
+    manifest = pack(
+        source(tmp_path),
+        tmp_path / "out",
+        **HOW,
+        images=ImageOptions(jpeg="keep", check="decode"),
+        transform=mended,
+        workers=0,
+    )
     assert manifest.samples == 6
     assert verify(tmp_path / "out", decode=True).ok
 
@@ -149,7 +159,9 @@ def test_the_same_stream_is_read_again_with_another_check(tmp_path: Path) -> Non
     """Temporary shards of a run that looked at headers only are not taken for those of one that decoded."""
     source, seen = as_tar(tmp_path), []
     for check in ("header", "decode"):
-        report = run_pack(source, tmp_path / check, PackOptions(**HOW, check=check), workers=0)  # type: ignore[arg-type]
+        report = run_pack(
+            source, tmp_path / check, PackOptions(**HOW, images=ImageOptions(jpeg="keep", check=check)), workers=0
+        )  # type: ignore[arg-type]
         seen.append((report.rejects, report.manifest.plan))
     assert [count for count, _ in seen] == [2, 3]
     assert seen[0][1] != seen[1][1]
@@ -161,7 +173,7 @@ def test_other_formats_too(tmp_path: Path) -> None:
         data = save(photo(48, 64), kind)
         (tmp_path / "in" / f"good-{kind}.{kind.lower()}").write_bytes(data)
         (tmp_path / "in" / f"short-{kind}.{kind.lower()}").write_bytes(data[:-40])
-    given: dict[str, Any] = {**HOW, "key": "stem", "workers": 0}
+    given: dict[str, Any] = {**HOW, "images": ImageOptions(jpeg="keep"), "key": "stem", "workers": 0}
     assert pack(tmp_path / "in", tmp_path / "out", **given).samples == 5
     assert all(key.startswith("good") for key in samples(tmp_path / "out"))
     reasons = [json.loads(line)["reason"] for line in (tmp_path / "out" / "rejects.jsonl").read_text().splitlines()]
@@ -191,7 +203,7 @@ def test_wrong_values_of_both_options() -> None:
     with pytest.raises(UsageError, match="damaged must be 'reject' or 'keep', got 'drop'"):
         PackOptions(damaged="drop")  # type: ignore[arg-type]
     with pytest.raises(UsageError, match="check must be 'header' or 'decode', got None"):
-        PackOptions(check=None)  # type: ignore[arg-type]
+        ImageOptions(check=None)  # type: ignore[arg-type]
 
 
 def assert_says_keep(error: DecodeError) -> None:
@@ -222,7 +234,10 @@ def test_a_writer_keeps_them_where_it_is_told_to(tmp_path: Path) -> None:
 @pytest.fixture(params=["tar", "record"])
 def stored(tmp_path: Path, request: pytest.FixtureRequest) -> Path:
     """A data set with damaged pictures in it."""
-    given: dict[str, Any] = {"format": request.param, "zstd": ["jpg"] if request.param == "record" else ()}
+    given: dict[str, Any] = {
+        "format": request.param,
+        "shards": ShardOptions(zstd=["jpg"] if request.param == "record" else ()),
+    }
     with ShardWriter(tmp_path / "stored", damaged="keep", shard_size="5kB", **given) as writer:
         for i, sample in enumerate(as_samples(tmp_path)):
             writer.write(sample | {"cls": i, "png": None if i else save(photo(8, 8), "PNG")})

@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from shardstream import StorageOptions
 from shardstream.pack.options import PackOptions
 from shardstream.pack.plan import dedup as dedup_module
 from shardstream.pack.plan.dedup import Distinct
@@ -73,7 +74,7 @@ def test_hashes_are_kept_too(source: Path, tmp_path: Path, monkeypatch: pytest.M
 @pytest.mark.full
 def test_in_a_store(s3: S3Place, source: Path, tmp_path: Path) -> None:
     pack(source, tmp_path / "out", shard_size=SMALL, dedup=True, workers=0)
-    pack(source, s3.url(), storage_options=s3.options, shard_size=SMALL, dedup=True, workers=2)
+    pack(source, s3.url(), storage=StorageOptions(options=s3.options), shard_size=SMALL, dedup=True, workers=2)
     expected = tree(tmp_path / "out")
     assert {name: s3.dig(name) for name in expected} == expected
 

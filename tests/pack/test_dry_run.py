@@ -16,11 +16,11 @@ from shardstream.errors import DestinationError, SourceError
 from shardstream.images.encode import encode
 from shardstream.pack.dry_run import DryRun, dry_run
 from shardstream.pack.options import PackOptions
-from shardstream.pack.output.places import StorageArguments
+from shardstream.pack.output.places import StorageOptions
 
 
 def look(source: object, dest: object, **options: Any) -> DryRun:
-    return dry_run(str(source), str(dest), PackOptions(**options), storage=StorageArguments(), workers=1)
+    return dry_run(str(source), str(dest), PackOptions(**options), storage=StorageOptions(), workers=1)
 
 
 @pytest.fixture

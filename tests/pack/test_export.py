@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from shardstream import ImageOptions, ShardOptions, StorageOptions
 from shardstream.errors import ChecksumError, DestinationError, FormatError, StorageError, UsageError
 from shardstream.images.jpeg.cutting import is_addressable
 from shardstream.pack.export import export, files
@@ -59,7 +60,7 @@ def everything(path: Any, count: int = 23, *, format: Any = "record", **options:
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("export") / "ds"
-    return everything(path, zstd=["txt"])  # type: ignore[no-any-return]
+    return everything(path, shards=ShardOptions(zstd=["txt"]))  # type: ignore[no-any-return]
 
 
 @pytest.fixture(scope="module")
@@ -297,7 +298,9 @@ def test_names_that_no_writer_takes_overwrite_nothing(tmp_path: Path, to: Any, f
             patch.setattr(sys.modules[f"shardstream.{module}"], "check_key", lambda key: key)
         for module in ("pack.writer", "pack.sources.values", "shards.writing", "shards.manifest"):
             patch.setattr(sys.modules[f"shardstream.{module}"], "check_field_name", lambda name: None)
-        with ShardWriter(tmp_path / "ds", format="record", fields={field: "bytes"}, key_table=False) as writer:
+        with ShardWriter(
+            tmp_path / "ds", format="record", fields={field: "bytes"}, shards=ShardOptions(key_table=False)
+        ) as writer:
             writer.write({"__key__": key, field: b"echo pwned"})
     before = tree(tmp_path)
     with pytest.raises(FormatError):
@@ -338,8 +341,8 @@ def test_a_key_that_is_too_long_for_a_file(tmp_path: Path) -> None:
 
 @pytest.mark.full
 def test_from_a_store_to_a_store(s3: S3Place, tmp_path: Path) -> None:
-    here = {"source_options": s3.options, "storage_options": s3.options}
-    everything(s3 / "ds", storage_options=s3.options)
+    here = {"storage": StorageOptions(source=s3.options, options=s3.options)}
+    everything(s3 / "ds", storage=StorageOptions(options=s3.options))
     everything(tmp_path / "ds")
     for to in ("files", "webdataset"):
         export(s3 / "ds", s3 / to, to=to, workers=0, **here)  # type: ignore[arg-type]
@@ -349,9 +352,9 @@ def test_from_a_store_to_a_store(s3: S3Place, tmp_path: Path) -> None:
 
 
 def test_the_list_of_a_labelled_set(tmp_path: Path) -> None:
-    pack(photo_list(tmp_path / "in", 12), tmp_path / "ds", workers=0, jpeg="keep")
+    pack(photo_list(tmp_path / "in", 12), tmp_path / "ds", workers=0, images=ImageOptions(jpeg="keep"))
     export(tmp_path / "ds", tmp_path / "out", to="files", workers=0)
-    pack(tmp_path / "out/labels.tsv", tmp_path / "again", workers=0, jpeg="keep", key="key")
+    pack(tmp_path / "out/labels.tsv", tmp_path / "again", workers=0, images=ImageOptions(jpeg="keep"), key="key")
     assert samples(tmp_path / "again") == samples(tmp_path / "ds")
 
 

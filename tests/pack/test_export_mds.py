@@ -224,7 +224,7 @@ def _goes_on(folder: Path, tmp_path: Path) -> None:
 
 
 def test_to_a_store(s3: S3Place, folder: Path, tmp_path: Path) -> None:
-    export(folder, s3 / "mds", to="mds", workers=0, dest_options=s3.options)
+    export(folder, s3 / "mds", to="mds", workers=0, storage=ss.StorageOptions(dest=s3.options))
     fields = ["cls", "row"]
     found = list(ss.ShardDataset(s3 / "mds", fields=fields, storage_options=s3.options))
     assert [one["cls"] for one in found] == [i % 2 - 1 for i in range(COUNT)]

@@ -62,7 +62,7 @@ def rejects(out: Path) -> list[dict[str, Any]]:
 @pytest.mark.parametrize("name", WRITERS)
 def test_shards_hold_what_is_read_in_place(name: str, tmp_path: Path) -> None:
     source = WRITERS[name](tmp_path / "in")
-    pack(source, tmp_path / "out", jpeg="keep", workers=0, shard_size="10kB")
+    pack(source, tmp_path / "out", images=ss.ImageOptions(jpeg="keep"), workers=0, shard_size="10kB")
     found, kinds = stored(tmp_path / "out")
     assert (found, kinds) == stored(source)
     assert not rejects(tmp_path / "out")
@@ -71,12 +71,12 @@ def test_shards_hold_what_is_read_in_place(name: str, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", READ)
 def test_golden_files_of_other_libraries(name: str, tmp_path: Path) -> None:
-    pack(GOLDEN / name, tmp_path / "out", jpeg="keep", workers=0)
+    pack(GOLDEN / name, tmp_path / "out", images=ss.ImageOptions(jpeg="keep"), workers=0)
     assert stored(tmp_path / "out") == stored(GOLDEN / name)
 
 
 def test_pairs_of_text_recognition_are_samples(tmp_path: Path) -> None:
-    pack(text_recognition(tmp_path / "in"), tmp_path / "out", jpeg="keep", workers=0)
+    pack(text_recognition(tmp_path / "in"), tmp_path / "out", images=ss.ImageOptions(jpeg="keep"), workers=0)
     found = samples(tmp_path / "out")
     assert len(found) == COUNT
     assert sorted(sample["txt"] for sample in found.values())[0] == b"word 1"
@@ -119,7 +119,7 @@ def test_a_bucket(s3: S3Place, tars: Path, tmp_path: Path) -> None:
     pack(tars, tmp_path / "local", workers=0)
     for number, what in enumerate(("in/", "in/part-*.tar")):
         out = tmp_path / str(number)
-        pack(s3.url(what), out, source_options=s3.options, workers=2)
+        pack(s3.url(what), out, storage=ss.StorageOptions(source=s3.options), workers=2)
         assert tree(out) == tree(tmp_path / "local")
 
 
@@ -237,7 +237,7 @@ def test_equal_keys_are_refused_or_numbered(tmp_path: Path) -> None:
 
 def test_fields_are_chosen_and_renamed(tars: Path, tmp_path: Path) -> None:
     given = {"image": "jpg", "label": "cls:float32", "caption": "txt", "again": "cls"}
-    pack(tars, tmp_path / "out", fields=given, workers=0, jpeg="keep")
+    pack(tars, tmp_path / "out", fields=given, workers=0, images=ss.ImageOptions(jpeg="keep"))
     found = samples(tmp_path / "out")
     assert types(tmp_path / "out") == {"again": "int64", "caption": "str", "image": "jpg", "label": "float32"}
     assert found["a/007"] == {"image": jpeg(7), "label": 1.0, "caption": b"text 7", "again": 1}
@@ -269,7 +269,7 @@ def test_a_type_alone_is_that_of_the_field(tmp_path: Path) -> None:
 def test_labels_that_are_names(tmp_path: Path, unknown: Any) -> None:
     data = {f"{i}.cls": label for i, label in enumerate((b"dog\n", b"cat", b"1", b"cow"))}
     (tmp_path / "a.tar").write_bytes(tar_bytes(data))
-    given = {"classes": ["cat", "dog"], "unknown": unknown, "workers": 0}
+    given = {"classes": ["cat", "dog"], "reading": ss.SourceOptions(unknown=unknown), "workers": 0}
     if unknown == "error":
         with pytest.raises(UsageError, match="'cow'"):
             pack(tmp_path / "a.tar", tmp_path / "out", **given)
@@ -427,16 +427,20 @@ def test_the_format_and_its_options_can_be_named(tmp_path: Path) -> None:
     (tmp_path / "in.tar").write_bytes(tar_bytes(split))
     with pytest.raises(FormatError, match=r"members '0\.jpg'[\s\S]*group=key"):
         pack(tmp_path / "in.tar", tmp_path / "out", workers=0)
-    given = {"source_format": "webdataset", "format_options": {"group": "key"}, "workers": 0, "jpeg": "keep"}
+    given = {
+        "reading": ss.SourceOptions(format="webdataset", options={"group": "key"}),
+        "workers": 0,
+        "images": ss.ImageOptions(jpeg="keep"),
+    }
     pack(tmp_path / "in.tar", tmp_path / "out", **given)
     assert samples(tmp_path / "out")["1"] == {"jpg": jpeg(1), "txt": b"x"}
     shutil.copy(tmp_path / "in.tar", tmp_path / "odd name")
     with pytest.raises(FormatError, match="nothing of format 'mds'"):
-        pack(tmp_path / "in.tar", tmp_path / "none", source_format="mds")
+        pack(tmp_path / "in.tar", tmp_path / "none", reading=ss.SourceOptions(format="mds"))
     with pytest.raises(UsageError, match="no source format 'webdatset'"):
-        pack(tmp_path / "in.tar", tmp_path / "none", source_format="webdatset")
+        pack(tmp_path / "in.tar", tmp_path / "none", reading=ss.SourceOptions(format="webdatset"))
     with pytest.raises(UsageError, match="for files"):
-        pack([{"cls": 1}], tmp_path / "none", source_format="mds")
+        pack([{"cls": 1}], tmp_path / "none", reading=ss.SourceOptions(format="mds"))
 
 
 def test_labels_from_folders_of_a_zip(tmp_path: Path) -> None:
@@ -445,7 +449,9 @@ def test_labels_from_folders_of_a_zip(tmp_path: Path) -> None:
     with zipfile.ZipFile(tmp_path / "a.zip", "w") as archive:
         for i in range(6):
             archive.writestr(f"{'cat' if i % 2 else 'dog'}/{i}.jpg", jpeg(i))
-    manifest = pack(tmp_path / "a.zip", tmp_path / "out", format_options={"labels": "folder"}, workers=0)
+    manifest = pack(
+        tmp_path / "a.zip", tmp_path / "out", reading=ss.SourceOptions(options={"labels": "folder"}), workers=0
+    )
     assert manifest.classes == ("cat", "dog")
     assert samples(tmp_path / "out", ["cls"])["dog/0"] == {"cls": 1}
 
@@ -461,7 +467,7 @@ def test_what_is_not_there_or_of_no_format(tmp_path: Path) -> None:
     with pytest.raises(SourceError, match="no format that is known"):
         pack(tmp_path / "a.zip", tmp_path / "out")
     with pytest.raises(UsageError, match="group='stem'"):
-        pack(zipped(tmp_path / "zip"), tmp_path / "out", group="stem")
+        pack(zipped(tmp_path / "zip"), tmp_path / "out", reading=ss.SourceOptions(group="stem"))
 
 
 def test_compressed_files_are_packed_as_they_are_read(tmp_path: Path) -> None:

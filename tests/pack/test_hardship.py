@@ -16,6 +16,7 @@ from typing import Any
 
 import pytest
 
+from shardstream import SourceOptions, StorageOptions
 from shardstream.diagnose import verify
 from shardstream.errors import StorageError
 from shardstream.pack.encode import files as files_module
@@ -78,7 +79,7 @@ def test_source_and_destination_behind_a_bad_network(s3: S3Place, tmp_path: Path
         s3.plant(name, jpeg(i))
     source = tmp_path / "list.tsv"
     source.write_text("".join(f"{s3.url()}/{name}\t{i % 3}\n" for i, name in enumerate(names)))
-    pack(source, tmp_path / "whole", source_options=s3.options, shard_size=SMALL, workers=0)
+    pack(source, tmp_path / "whole", storage=StorageOptions(source=s3.options), shard_size=SMALL, workers=0)
     with FaultProxy(s3.endpoint.removeprefix("http://")) as proxy:
         options = {**s3.options, "endpoint": proxy.url}
         proxy.add("status", status=503, method="PUT", times=3)
@@ -91,8 +92,7 @@ def test_source_and_destination_behind_a_bad_network(s3: S3Place, tmp_path: Path
             source,
             s3.url("out"),
             PackOptions(shard_size=SMALL),
-            storage_options=options,
-            source_options=options,
+            storage=StorageOptions(options=options, source=options),
             workers=2,
         )
         assert proxy.hits("reset in body") > 0
@@ -142,7 +142,7 @@ def test_a_huge_file_is_refused_before_it_is_read(tmp_path: Path, monkeypatch: p
         return read(handle, count)
 
     monkeypatch.setattr(files_module.os, "read", counted)
-    assert pack(tmp_path / "in", tmp_path / "out", workers=0, max_rejects="100%").samples == 1
+    assert pack(tmp_path / "in", tmp_path / "out", workers=0, reading=SourceOptions(max_rejects="100%")).samples == 1
     lines = map(json.loads, (tmp_path / "out/rejects.jsonl").read_text().splitlines())
     reasons = {line["path"]: line["reason"] for line in lines}
     assert len(reasons) == len(LARGE)
@@ -212,7 +212,7 @@ def test_a_large_file_that_is_what_it_says_is_packed(tmp_path: Path, monkeypatch
 def test_an_object_that_is_not_the_one_that_was_listed(s3: S3Place, tmp_path: Path) -> None:
     for i in range(8):
         s3.plant(f"in/{i}.jpg", jpeg(i))
-    plan = pack_plan(s3.url("in/"), tmp_path / "out", source_options=s3.options)
+    plan = pack_plan(s3.url("in/"), tmp_path / "out", storage=StorageOptions(source=s3.options))
     s3.plant("in/3.jpg", jpeg(3) + b"more")
     for task in plan.tasks:
         task.run()

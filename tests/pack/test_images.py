@@ -69,7 +69,7 @@ def test_both_ways_give_the_same_batches(tmp_path: Path) -> None:
     fields = {"jpg": ss.decode.RandomResizedCrop(64, flip=True), "cls": None}
     batches = []
     for way in ("addressable", "keep"):
-        manifest = pack(source, tmp_path / way, jpeg=way)  # type: ignore[arg-type]
+        manifest = pack(source, tmp_path / way, images=ss.ImageOptions(jpeg=way))  # type: ignore[arg-type]
         assert bool(manifest.kinds) == (way == "addressable")
         ds = ss.ShardDataset(tmp_path / way, fields=fields, batch_size=9)
         batches.append(next(iter(ds)))
@@ -79,7 +79,7 @@ def test_both_ways_give_the_same_batches(tmp_path: Path) -> None:
 
 def test_keep_stores_files_as_they_are(tmp_path: Path) -> None:
     source, files = folder(tmp_path)
-    assert pack(source, tmp_path / "out", jpeg="keep").kinds == {}
+    assert pack(source, tmp_path / "out", images=ss.ImageOptions(jpeg="keep")).kinds == {}
     assert stored(tmp_path / "out") == files
 
 
@@ -87,7 +87,7 @@ def test_the_width_of_segments_and_the_plan(tmp_path: Path) -> None:
     source, _ = folder(tmp_path)
     sizes, plans = [], set()
     for width in (32, 64, 128):
-        manifest = pack(source, tmp_path / f"{width}", segment_width=width)
+        manifest = pack(source, tmp_path / f"{width}", images=ss.ImageOptions(segment_width=width))
         sizes.append(manifest.bytes)
         plans.add(manifest.plan)
     assert sizes[0] > sizes[1] >= sizes[2]
@@ -97,7 +97,7 @@ def test_the_width_of_segments_and_the_plan(tmp_path: Path) -> None:
 @pytest.mark.parametrize("way", ["addressable", "keep"])
 def test_what_is_stripped_and_what_stays(tmp_path: Path, way: Any) -> None:
     source, files = folder(tmp_path)
-    pack(source, tmp_path / "out", strip=True, jpeg=way)
+    pack(source, tmp_path / "out", images=ss.ImageOptions(strip=True, jpeg=way))
     found = stored(tmp_path / "out")
     turned = Image.open(io.BytesIO(found["c0/turned"]))
     assert turned.getexif()[0x0112] == 6
@@ -106,13 +106,13 @@ def test_what_is_stripped_and_what_stays(tmp_path: Path, way: Any) -> None:
     assert "comment" not in turned.info
     for key, data in found.items():
         assert np.array_equal(np.asarray(Image.open(io.BytesIO(data))), np.asarray(Image.open(io.BytesIO(files[key]))))
-    whole = stored(Path(pack(source, tmp_path / "whole", jpeg=way).url))
+    whole = stored(Path(pack(source, tmp_path / "whole", images=ss.ImageOptions(jpeg=way)).url))
     assert len(found["c0/turned"]) < len(whole["c0/turned"]) - 3000
 
 
 def test_large_images_are_made_smaller(tmp_path: Path) -> None:
     source, files = folder(tmp_path)
-    manifest = pack(source, tmp_path / "out", max_side=250, quality=80)
+    manifest = pack(source, tmp_path / "out", images=ss.ImageOptions(max_side=250, quality=80))
     assert manifest.kinds == {"jpg": {"addressable": 9, "too small": 1}}
     found = stored(tmp_path / "out")
     for key, data in found.items():
@@ -132,7 +132,7 @@ def test_shards_are_cut_by_the_sizes_that_images_will_have(tmp_path: Path) -> No
     for i in range(40):
         (folder_ / f"{i}.jpg").write_bytes(encoded(picture(640, 480, seed=i), quality=95))
     whole = pack(tmp_path / "in", tmp_path / "a", shard_size="1MB")
-    shrunk = pack(tmp_path / "in", tmp_path / "b", shard_size="1MB", max_side=160)
+    shrunk = pack(tmp_path / "in", tmp_path / "b", shard_size="1MB", images=ss.ImageOptions(max_side=160))
     assert shrunk.bytes < whole.bytes / 8
     assert shrunk.shards == 1
 
@@ -144,7 +144,7 @@ def test_a_damaged_file_is_left_out_with_its_reason(tmp_path: Path) -> None:
     manifest = pack(source, tmp_path / "kept", damaged="keep")
     assert manifest.kinds["jpg"]["damaged"] == 1
     assert stored(tmp_path / "kept")["c0/plain0"] == data[: len(data) // 2]
-    manifest = pack(source, tmp_path / "shrunk", max_side=100)
+    manifest = pack(source, tmp_path / "shrunk", images=ss.ImageOptions(max_side=100))
     assert manifest.samples == 9
     (reject,) = (json.loads(line) for line in (tmp_path / "shrunk" / "rejects.jsonl").read_text().splitlines())
     assert "plain0" in reject["path"]
@@ -168,7 +168,7 @@ def test_without_numba_it_says_what_to_install(tmp_path: Path, monkeypatch: pyte
     with pytest.raises(MissingExtraError, match=r"shardstream\[pack\]"):
         pack(source, tmp_path / "out")
     assert not (tmp_path / "out").exists()
-    pack(source, tmp_path / "out", jpeg="keep")
+    pack(source, tmp_path / "out", images=ss.ImageOptions(jpeg="keep"))
 
 
 @pytest.mark.parametrize("stream", [False, True])

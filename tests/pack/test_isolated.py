@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from shardstream import ImageOptions
 from shardstream.diagnose.verify import verify
 from shardstream.errors import DecodeError
 from shardstream.pack.execution import isolated
@@ -122,7 +123,12 @@ REASONS = dict.fromkeys(("007", "030"), "decoding it ended its process by SIGSEG
 
 
 @pytest.mark.parametrize(
-    ("options", "workers"), [({"check": "decode"}, 0), ({"max_side": 4}, 0), ({"check": "decode"}, 2)]
+    ("options", "workers"),
+    [
+        ({"images": ImageOptions(check="decode")}, 0),
+        ({"images": ImageOptions(max_side=4)}, 0),
+        ({"images": ImageOptions(check="decode")}, 2),
+    ],
 )
 def test_pack_rejects_images_that_crash_their_decoder(
     tmp_path: Path, deadly: dict[str, bytes], options: Any, workers: int
@@ -142,14 +148,14 @@ def test_an_executor_keeps_its_workers(tmp_path: Path, deadly: dict[str, bytes])
     there = children()
     source = [{"__key__": key, "jpg": data} for key, data in deadly.items()]
     with ThreadPoolExecutor(2) as executor:
-        pack(source, tmp_path / "out", shard_size="12kB", executor=executor, check="decode")
+        pack(source, tmp_path / "out", shard_size="12kB", on=executor, images=ImageOptions(check="decode"))
     assert reasons(tmp_path / "out") == REASONS
     assert children() == there
 
 
 def test_what_is_stored_is_found_and_left_out(tmp_path: Path, deadly: dict[str, bytes]) -> None:
     source = [{"__key__": key, "jpg": data} for key, data in deadly.items()]
-    pack(source, tmp_path / "out", shard_size="12kB", shuffle=False, jpeg="keep", workers=0)
+    pack(source, tmp_path / "out", shard_size="12kB", shuffle=False, images=ImageOptions(jpeg="keep"), workers=0)
     report = verify(tmp_path / "out", decode=True)
     assert {problem.key: problem.what for problem in report.problems} == REASONS
     assert report.pictures == len(deadly)

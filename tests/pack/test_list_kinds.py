@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from shardstream import ImageOptions
 from shardstream.errors import DuplicateKeyError, ShardStreamError, SourceError, UsageError
 from shardstream.pack.run import pack
 from shardstream.pack.sources import File, Item, Reject
@@ -197,6 +198,6 @@ def test_every_kind_packs_the_same_samples(tmp_path: Path, name: str) -> None:
         "list.jsonl": [f'{{"image": "{path}", "label": {label}}}' for path, label in rows],
         "list.csv": ["image,label", *(f'"{path}",{label}' for path, label in rows)],
     }[name]
-    pack(make(tmp_path, "\n".join(lines), name), tmp_path / "out", workers=0, jpeg="keep")
-    pack(tsv, tmp_path / "tsv", workers=0, jpeg="keep")
+    pack(make(tmp_path, "\n".join(lines), name), tmp_path / "out", workers=0, images=ImageOptions(jpeg="keep"))
+    pack(tsv, tmp_path / "tsv", workers=0, images=ImageOptions(jpeg="keep"))
     assert samples(tmp_path / "out") == samples(tmp_path / "tsv")

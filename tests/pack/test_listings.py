@@ -14,6 +14,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from shardstream import ImageOptions, SourceOptions, StorageOptions
 from shardstream.errors import DuplicateKeyError, SourceError, StorageError, UsageError
 from shardstream.names.globs import glob_pattern, split_glob
 from shardstream.pack.run import pack
@@ -215,7 +216,13 @@ def test_groups_are_what_a_dict_finds(paths: list[str]) -> None:
 def test_grouped_samples_are_packed(tmp_path: Path) -> None:
     for path in photos(tmp_path / "in", 12):
         (tmp_path / "in" / path).with_suffix(".txt").write_text(f"caption of {path}")
-    pack(tmp_path / "in", tmp_path / "out", group="stem", workers=0, jpeg="keep")
+    pack(
+        tmp_path / "in",
+        tmp_path / "out",
+        reading=SourceOptions(group="stem"),
+        workers=0,
+        images=ImageOptions(jpeg="keep"),
+    )
     held = samples(tmp_path / "out")
     assert len(held) == 12
     assert held["c1/00004"] == {"jpg": jpeg(4), "txt": b"caption of c1/00004.jpg", "cls": 1}
@@ -228,7 +235,13 @@ def test_an_unpacked_webdataset_is_packed_with_its_labels(tmp_path: Path) -> Non
     (tmp_path / "in/c1/00004.cls").write_text("dog")
     (tmp_path / "in/c1/00007.cls").write_text(str(2**70))
     (tmp_path / "in/c2/00008.cls").unlink()
-    pack(tmp_path / "in", tmp_path / "out", group="stem", workers=0, jpeg="keep")
+    pack(
+        tmp_path / "in",
+        tmp_path / "out",
+        reading=SourceOptions(group="stem"),
+        workers=0,
+        images=ImageOptions(jpeg="keep"),
+    )
     held = samples(tmp_path / "out")
     assert held["c0/00003"] == {"jpg": jpeg(3), "cls": 103}
     assert held["c2/00008"] == {"jpg": jpeg(8)}
@@ -238,7 +251,14 @@ def test_an_unpacked_webdataset_is_packed_with_its_labels(tmp_path: Path) -> Non
         ("c1/00004.cls", "its label, b'dog', is not an integer"),
         ("c1/00007.cls", "1180591620717411303424 does not fit int64"),
     ]
-    pack(tmp_path / "in", tmp_path / "named", group="stem", labels="name", workers=0, jpeg="keep")
+    pack(
+        tmp_path / "in",
+        tmp_path / "named",
+        reading=SourceOptions(group="stem"),
+        labels="name",
+        workers=0,
+        images=ImageOptions(jpeg="keep"),
+    )
     assert samples(tmp_path / "named") == {"c2/00008": {"jpg": jpeg(8), "cls": 2}}  # two labels are one too many
 
 
@@ -265,8 +285,14 @@ def test_a_bucket_is_packed_like_the_folder(tmp_path: Path, s3: S3Place) -> None
     assert [item.size for item in all_of(source) if isinstance(item, Item)] == [
         len(jpeg(i)) for i in (0, 3, 6, 1, 4, 7, 2, 5, 8)
     ]
-    pack(s3.url(), tmp_path / "out", source_options=s3.options, workers=0, jpeg="keep")
-    pack(tmp_path / "in", tmp_path / "same", workers=0, jpeg="keep")
+    pack(
+        s3.url(),
+        tmp_path / "out",
+        storage=StorageOptions(source=s3.options),
+        workers=0,
+        images=ImageOptions(jpeg="keep"),
+    )
+    pack(tmp_path / "in", tmp_path / "same", workers=0, images=ImageOptions(jpeg="keep"))
     assert samples(tmp_path / "out") == samples(tmp_path / "same")
 
 

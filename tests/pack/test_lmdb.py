@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from shardstream import ImageOptions
 from shardstream.errors import ChangedError, DuplicateKeyError, FormatError, UsageError
 from shardstream.pack.plan.pack_plan import pack_plan
 from shardstream.pack.run import pack
@@ -33,12 +34,12 @@ def write(path: Path, entries: dict[str, bytes], *, folder: bool = True) -> None
 
 @pytest.mark.one_in(2)
 def test_values_are_what_their_content_says(database: Path, tmp_path: Path) -> None:
-    pack(database, tmp_path / "out", shard_size="10kB", workers=2, jpeg="keep")
+    pack(database, tmp_path / "out", shard_size="10kB", workers=2, images=ImageOptions(jpeg="keep"))
     found = samples(tmp_path / "out")
     assert found == {f"a/{i:03d}": {"jpg": jpeg(i)} for i in range(40)}
     lines = [json.loads(line) for line in (tmp_path / "out" / "rejects.jsonl").read_text().splitlines()]
     assert [line["path"].rpartition("/")[2] for line in lines] == ["empty", "text"]  # in a database of pictures
-    pack(database, tmp_path / "two", shard_size="10kB", workers=0, jpeg="keep")
+    pack(database, tmp_path / "two", shard_size="10kB", workers=0, images=ImageOptions(jpeg="keep"))
     assert tree(tmp_path / "two") == tree(tmp_path / "out")
 
 

@@ -22,7 +22,11 @@ from shardstream.pack.run import pack, run_pack
 
 from .foreign import tar_bytes
 
-BINS = {"bins": 64, "tokenize": lambda text: list(text.encode()), "tokenizer_id": "bytes", "token_dtype": "uint16"}
+BINS = {
+    "bins": ss.PackedSequences(
+        64, tokenizer=lambda text: list(text.encode()), tokenizer_id="bytes", token_dtype="uint16"
+    )
+}
 WAYS: dict[str, dict[str, Any]] = {
     "rows": {},
     "fields": {"fields": {"txt": "text"}, "key": "line"},
@@ -160,8 +164,12 @@ def test_a_limit_holds_however_it_is_packed(limit: int | str, passes: bool, wher
     how: dict[str, Any] = {"workers": 0}
     with ThreadPoolExecutor(2) as executor:
         if where == "threads":
-            how = {"executor": executor}
-        how |= {"transform": Refusing(tmp_path / "flag"), "shard_size": "5kB", "max_rejects": limit}
+            how = {"on": executor}
+        how |= {
+            "transform": Refusing(tmp_path / "flag"),
+            "shard_size": "5kB",
+            "reading": ss.SourceOptions(max_rejects=limit),
+        }
         if passes:
             assert pack(samples(200), tmp_path / "out", **how).samples == 180
             return
@@ -169,19 +177,22 @@ def test_a_limit_holds_however_it_is_packed(limit: int | str, passes: bool, wher
             pack(samples(200), tmp_path / "out", **how)
     assert not (tmp_path / "out/dataset.json").exists()
     (tmp_path / "flag").unlink()
-    options = PackOptions(transform=Refusing(tmp_path / "flag"), shard_size="5kB")
-    report = run_pack(samples(200), tmp_path / "out", options, workers=0, max_rejects=0)
+    options = PackOptions(
+        transform=Refusing(tmp_path / "flag"), shard_size="5kB", reading=ss.SourceOptions(max_rejects=0)
+    )
+    report = run_pack(samples(200), tmp_path / "out", options, workers=0)
     assert (report.manifest.samples, report.rejects) == (200, 0)
 
 
 def test_finished_shards_without_rejects_are_kept(tmp_path: Path) -> None:
     (tmp_path / "flag").touch()
     given = [one for one in samples(201) if int(one["__key__"]) % 10 or one["__key__"] == "000200"]
-    options = PackOptions(transform=Refusing(tmp_path / "flag"), shard_size="5kB", shuffle=False)
+    none = ss.SourceOptions(max_rejects=0)
+    options = PackOptions(transform=Refusing(tmp_path / "flag"), shard_size="5kB", shuffle=False, reading=none)
     with pytest.raises(TooManyRejectsError, match="1 of "):
-        run_pack(given, tmp_path / "out", options, workers=0, max_rejects=0)
+        run_pack(given, tmp_path / "out", options, workers=0)
     (tmp_path / "flag").unlink()
-    report = run_pack(given, tmp_path / "out", options, workers=0, max_rejects=0)
+    report = run_pack(given, tmp_path / "out", options, workers=0)
     assert report.manifest.samples == 181
     assert report.kept in (report.manifest.shards - 1, report.manifest.shards - 2)  # the one before may be unfinished
 
@@ -191,11 +202,15 @@ def test_a_run_ends_as_soon_as_its_limit_is_passed(tmp_path: Path) -> None:
     for limit, passes in ((3, True), (2, False), ("15%", True), ("14%", False)):
         dest, seen = tmp_path / f"out{limit}", list[str]()
         if passes:
-            assert pack(tmp_path / "a.jsonl", dest, workers=0, max_rejects=limit).samples == 17
+            assert (
+                pack(tmp_path / "a.jsonl", dest, workers=0, reading=ss.SourceOptions(max_rejects=limit)).samples == 17
+            )
             continue
         transform = seen.append
         with pytest.raises(TooManyRejectsError, match="3 of 20 samples"):
-            pack(tmp_path / "a.jsonl", dest, workers=0, max_rejects=limit, transform=transform)
+            pack(
+                tmp_path / "a.jsonl", dest, workers=0, reading=ss.SourceOptions(max_rejects=limit), transform=transform
+            )
         assert not list(dest.glob("*.tar"))  # lines are known before the first shard is written
     found = CliRunner().invoke(app, ["pack", str(tmp_path / "a.jsonl"), str(tmp_path / "x"), "--max-rejects", "10%"])
     assert found.exit_code == Exit.DATA
@@ -205,10 +220,10 @@ def test_a_run_ends_as_soon_as_its_limit_is_passed(tmp_path: Path) -> None:
 def test_an_unknown_number_of_samples_passes_any_limit(tmp_path: Path) -> None:
     source, _ = _tar(tmp_path)
     with pytest.raises(TooManyRejectsError, match=r"of 1 file an unknown number of samples is lost, such as a\.tar"):
-        pack(source, tmp_path / "out", workers=0, max_rejects="50%")
+        pack(source, tmp_path / "out", workers=0, reading=ss.SourceOptions(max_rejects="50%"))
 
 
 @pytest.mark.parametrize("limit", [-1, "x", "101%", "%", True, 0.5, "-2", "5 %%"])
 def test_what_is_no_limit(limit: Any, tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="max_rejects must be a number"):
-        pack(samples(2), tmp_path / "out", workers=0, max_rejects=limit)
+        pack(samples(2), tmp_path / "out", workers=0, reading=ss.SourceOptions(max_rejects=limit))

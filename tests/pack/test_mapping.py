@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from shardstream import ImageOptions
 from shardstream.errors import FieldError, SourceError, UsageError
 from shardstream.pack.run import pack
 from shardstream.pack.sources import File, Item, Reject
@@ -285,7 +286,7 @@ def test_packed_fields_come_back(tmp_path: Path) -> None:
     rows = [f'{path},{i},"note, {i}",{i / 2},"{{""a"": [{i}]}}"\n' for i, path in enumerate(photos(tmp_path, 12))]
     path = make(tmp_path, "file,n,note,w,extra\n" + "".join(rows) + "missing.jpg,x,,1,{}\n", "list.csv")
     fields = {"jpg": "file", "cls": "n:int16", "txt": "note", "w": "w:float32", "json": "extra:json"}
-    manifest = pack(path, tmp_path / "out", fields=fields, workers=0, jpeg="keep")
+    manifest = pack(path, tmp_path / "out", fields=fields, workers=0, images=ImageOptions(jpeg="keep"))
     assert {name: kind.name for name, kind in manifest.fields.items()} == {
         "jpg": "jpg",
         "cls": "int16",

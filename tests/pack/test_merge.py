@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from shardstream import StorageOptions
 from shardstream.diagnose import verify
 from shardstream.errors import ChecksumError, DestinationError, DuplicateKeyError, FieldError, StorageError, UsageError
 from shardstream.pack.merge import _Work, merge
@@ -186,7 +187,7 @@ def test_keys_come_from_the_next_place_where_a_replica_is_damaged(three: list[Pa
     data = bytearray(path.read_bytes())
     data[-100] ^= 1
     path.write_bytes(data)
-    found = merge(three, tmp_path / "all", replicas=[tmp_path / "replica"])
+    found = merge(three, tmp_path / "all", storage=StorageOptions(replicas=[tmp_path / "replica"]))
     assert found.fingerprint == merge(three, tmp_path / "without").fingerprint
     assert tree(tmp_path / "all") == tree(tmp_path / "without")
 
@@ -215,12 +216,12 @@ def test_in_a_bucket_the_store_copies(
 ) -> None:
     urls = [s3 / f"in/{number}" for number in range(2)]
     for number, url in enumerate(urls):
-        write(url, *range(10 * number, 10 * number + 5), storage_options=s3.options)
-    here = {"storage_options": s3.options, "source_options": s3.options}
+        write(url, *range(10 * number, 10 * number + 5), storage=StorageOptions(options=s3.options))
+    here = {"storage": StorageOptions(options=s3.options, source=s3.options)}
     monkeypatch.setattr(ShardCopier, "_send", None)  # would bring the bytes through here
     found = merge(urls, s3 / "out/all", **here)
     monkeypatch.undo()
     assert merge(three[:2], tmp_path / "all").fingerprint == found.fingerprint
-    down = merge(urls, tmp_path / "down", source_options=s3.options)
+    down = merge(urls, tmp_path / "down", storage=StorageOptions(source=s3.options))
     assert down.fingerprint == found.fingerprint
     assert tree(tmp_path / "down") == tree(tmp_path / "all")

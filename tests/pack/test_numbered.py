@@ -16,6 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pyarrow import parquet
 
+from shardstream import ImageOptions
 from shardstream.errors import DuplicateKeyError, UsageError
 from shardstream.pack.options import PackOptions
 from shardstream.pack.plan.pack_plan import pack_plan
@@ -151,7 +152,12 @@ def test_rows_of_tables(tmp_path: Path) -> None:
     assert keys(open_source(path, key="auto", fields={"jpg": "path", "x": "x"})) == ["a", "b", "a-2"]
     images = [{"bytes": jpeg(i) + bytes(20_000), "path": f"{i % 3}.jpg"} for i in range(1200)]
     parquet.write_table(pa.table({"image": images}), tmp_path / "large.parquet", row_group_size=500)
-    report = run_pack(tmp_path / "large.parquet", tmp_path / "out", PackOptions(key="auto", jpeg="keep"), workers=0)
+    report = run_pack(
+        tmp_path / "large.parquet",
+        tmp_path / "out",
+        PackOptions(key="auto", images=ImageOptions(jpeg="keep")),
+        workers=0,
+    )
     assert "samples are numbered: names beside values, such as 'image.path'" in report.notes[0]
     assert {"large/00000000", "large/00001199"} < samples(tmp_path / "out").keys()
 

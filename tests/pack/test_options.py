@@ -1,21 +1,29 @@
-"""One list of options: verbs, plans and commands take what `PackOptions` and `RunOptions` hold, with one default."""
+"""One table of options: verbs, plans and commands take what the dataclasses hold, and flat names for one more version."""
 
 from __future__ import annotations
 
 import dataclasses
 import inspect
-import re
-import runpy
+import pydoc
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 import shardstream as ss
-from shardstream.cli.flags import Flags
-from shardstream.pack.options import PackOptions
+from shardstream.cli.flags import Flags, flags_of
+from shardstream.errors import UsageError
+from shardstream.options import options_of, takes_flat
+from shardstream.pack.options import OF_PACK, PackOptions
 from shardstream.pack.repack import repack
 from shardstream.pack.run import RunOptions, pack
+
+from .making import photo_list, tree
+
+VERBS: dict[str, Any] = {
+    name: getattr(ss, name) for name in ("pack", "pack_plan", "repack", "merge", "export", "ShardWriter")
+}
 
 
 def defaults(options: type) -> dict[str, Any]:
@@ -30,53 +38,129 @@ def keywords(verb: Any) -> dict[str, Any]:
 
 def test_pack_takes_the_options_and_nothing_else() -> None:
     expected = defaults(PackOptions) | defaults(RunOptions)
-    found = keywords(pack)
-    assert found.pop("meta") is None
-    assert expected.pop("meta") == {}
-    assert found == expected
+    objects = {*OF_PACK, "meta"}
+    assert {name: value for name, value in keywords(pack).items() if name not in objects} == {
+        name: value for name, value in expected.items() if name not in objects
+    }
+    assert set(keywords(pack)) == set(expected)
+    assert {keywords(pack)[name] for name in objects} == {None}
 
 
-def test_its_signature_and_its_documentation_have_the_order_of_the_options() -> None:
-    found = [name for name in keywords(pack) if name in PackOptions.names()]
-    assert found == list(PackOptions.names())
-    documented = inspect.getdoc(pack) or ""
-    places = [documented.index(f"\n    {name}: ") for name in inspect.signature(pack).parameters]
+@pytest.mark.parametrize("verb", [pack, repack])
+def test_people_can_read_the_call(verb: Any) -> None:
+    named = [one for one in inspect.signature(verb).parameters.values() if one.kind is not one.VAR_KEYWORD]
+    assert len(named) <= 24
+    documented = inspect.getdoc(verb) or ""
+    places = [documented.index(f"\n    {name}: ") for name in inspect.signature(verb).parameters]
     assert places == sorted(places)
-    headings = ("Order and shards:", "Images:", "Distribution:", "Storage:", "Expert:")
-    assert [documented.index(f"\n{heading}\n") for heading in headings] == sorted(
-        documented.index(f"\n{heading}\n") for heading in headings
-    )
-
-
-def test_the_site_knows_the_headings_of_the_options() -> None:
-    site = runpy.run_path(str(Path(__file__).resolve().parents[2] / "tools/site/conf.py"))
-    known = {name for name, _ in site["napoleon_custom_sections"]} | {"Args", "Returns", "Raises", "Example"}
-    for verb in (pack, repack):
-        headings = re.findall(r"^(\w[^:\n]*):$", inspect.getdoc(verb) or "", re.MULTILINE)
-        assert set(headings) <= known
+    assert len(pydoc.plain(pydoc.render_doc(verb)).splitlines()) <= 2 * 60
 
 
 def test_a_plan_takes_what_has_a_part_in_what_is_written() -> None:
     found = keywords(ss.pack_plan)
-    run = defaults(RunOptions)
-    assert {name: run[name] for name in found} == found
-    assert set(run) - set(found) == {"workers", "on", "executor", "max_rejects", "progress"}
+    assert set(defaults(RunOptions)) - set(found) == {"workers", "on", "progress"}
 
 
-def test_repack_takes_a_part_of_them_with_other_defaults_only_where_the_data_set_says() -> None:
+def test_repack_takes_a_part_of_them_with_other_defaults_only_where_the_dataset_says() -> None:
     expected = defaults(PackOptions) | defaults(RunOptions)
     found = keywords(repack)
-    assert set(found) - set(expected) == {"where", "take", "drop_damaged", "version", "cache", "replicas"}
-    others = {name for name in set(found) & set(expected) if found[name] != expected[name]}
-    assert others == {"format", "meta", "zstd", "shuffle", "jpeg"}
+    assert set(found) - set(expected) == {"where", "take", "drop_damaged", "version"}
+    others = {name for name in set(found) & set(expected) - {*OF_PACK, "meta"} if found[name] != expected[name]}
+    assert others == {"format", "shuffle"}
 
 
-def test_every_option_has_a_flag_but_those_that_only_python_can_give() -> None:
-    named = set(Flags.__annotations__)
-    assert {*PackOptions.names(), *defaults(RunOptions)} - named == {"executor", "progress"}
+def test_every_option_has_a_flag_of_its_own_with_help() -> None:
+    flags = [said.flag.partition("/")[0] for table in OF_PACK.values() for said in options_of(table).values()]
+    assert len(flags) == len(set(flags))
+    assert all(flag.startswith("--") for flag in flags)
+    assert all(said.help for table in OF_PACK.values() for said in options_of(table).values())
+    assert {*PackOptions.names(), *defaults(RunOptions)} - {*Flags.__annotations__} == {*OF_PACK, "progress"}
+    assert "replicas" not in flags_of(ss.StorageOptions, "pack")
+    assert "replicas" in flags_of(ss.StorageOptions, "repack")
 
 
-@pytest.mark.parametrize("name", ["storage", "shard_sizes", "worker"])
-def test_an_unknown_option_of_a_plan_is_named(name: str) -> None:
-    with pytest.raises(ss.errors.UsageError, match=name):
-        ss.pack_plan("list.tsv", "out", **{name: 1})
+@pytest.mark.parametrize("table", OF_PACK.values())
+def test_every_field_is_described(table: type) -> None:
+    text = inspect.getdoc(table) or ""
+    assert [one.name for one in dataclasses.fields(table) if f"\n    {one.name}: " not in text] == []
+
+
+# ------------------------------------------------------------------------------------------------------- flat names
+
+GROUPS: dict[str, dict[str, type]] = {
+    verb: getattr(function, "groups", None) or function.__init__.groups for verb, function in VERBS.items()
+}
+CASES = [
+    (verb, said.was, argument, name)
+    for verb, groups in GROUPS.items()
+    for argument, table in groups.items()
+    for name, said in options_of(table).items()
+    if said.was != argument and (not said.verbs or verb in said.verbs)
+]
+
+
+def stub(verb: str) -> Any:
+    """Takes what a verb takes, and returns it."""
+
+    def taken(*_args: Any, **given: Any) -> dict[str, Any]:
+        return given
+
+    taken.__qualname__ = verb
+    taken.__signature__ = inspect.signature(VERBS[verb])  # type: ignore[attr-defined]
+    return takes_flat({"executor": "on"}, PackOptions.names(), **GROUPS[verb])(taken)
+
+
+@pytest.mark.parametrize(("verb", "flat", "argument", "name"), CASES)
+def test_each_flat_name_is_taken_with_one_warning_that_says_how_it_is_written(
+    verb: str, flat: str, argument: str, name: str
+) -> None:
+    table: Any = GROUPS[verb][argument]
+    value = {one.name: one.default for one in dataclasses.fields(table)}[name]
+    bins = {"bins": 64} if argument == "bins" else {}
+    with pytest.warns(DeprecationWarning, match="one more version") as caught:
+        found = stub(verb)("in", "out", **bins, **{flat: value})
+    assert found == {argument: table(64) if bins else table()}
+    (one,) = caught
+    assert str(one.message).startswith(f"{verb}({flat}=) works")
+    assert str(one.message).endswith(f"write {argument}={table.__name__}({name}=...)")
+    if not bins:
+        with pytest.raises(UsageError, match=f"{verb} got {flat}= and {argument}={table.__name__}"):
+            stub(verb)("in", "out", **{argument: table(), flat: value})
+
+
+def test_flat_names_make_the_same_bytes(tmp_path: Path) -> None:
+    source = photo_list(tmp_path / "in", 6)
+    with pytest.warns(
+        DeprecationWarning, match=r"images=ImageOptions\(jpeg=..., max_side=...\), shards=ShardOptions\(key"
+    ):
+        ss.pack(source, tmp_path / "old", workers=0, jpeg="keep", key_table=False, max_side=20)
+    images, shards = ss.ImageOptions(jpeg="keep", max_side=20), ss.ShardOptions(key_table=False)
+    ss.pack(source, tmp_path / "new", workers=0, images=images, shards=shards)
+    assert tree(tmp_path / "old") == tree(tmp_path / "new")
+    warns = pytest.warns(DeprecationWarning, match=r"repack\(executor=, zstd=, storage_options=\) works")
+    with warns, ThreadPoolExecutor(1) as pool:
+        ss.repack(tmp_path / "new", tmp_path / "again", executor=pool, zstd=None, storage_options=None)
+    with pytest.warns(DeprecationWarning, match=r"shards=ShardOptions\(checksums=...\)"):
+        writer = ss.ShardWriter(tmp_path / "written", checksums=False)
+    with writer:
+        writer.write({"__key__": "a", "cls": 1})
+
+
+@pytest.mark.parametrize(
+    ("verb", "given", "what", "hint"),
+    [
+        ("pack", {"max_sied": 1}, "pack takes no argument 'max_sied'", r"did you mean images=ImageOptions\(max_side="),
+        ("pack", {"worker": 1}, "pack takes no argument 'worker'", "did you mean 'workers'"),
+        ("pack_plan", {"shard_sizes": 1}, "pack_plan takes no argument 'shard_sizes'", "did you mean 'shard_size'"),
+        ("repack", {"check": "decode"}, "repack takes no argument 'check'", "help"),
+        ("merge", {"zstd": ["a"]}, "merge takes no argument 'zstd'", "help"),
+        ("pack", {"images": {"max_side": 1}}, "images must be ImageOptions", r"images=ss.ImageOptions\(jpeg=...\)"),
+        ("pack", {"storage": ss.StorageOptions(cache="x")}, "pack takes no storage=StorageOptions", "of repack and"),
+        ("ShardWriter", {"shards": ss.ShardOptions(rows=True)}, r"no shards=ShardOptions\(rows=", "of pack and"),
+    ],
+    ids=str,
+)
+def test_what_a_verb_does_not_take_is_named(verb: str, given: dict[str, Any], what: str, hint: str) -> None:
+    with pytest.raises(UsageError, match=what) as caught:
+        VERBS[verb]("in", "out", **given)
+    assert caught.match(hint)

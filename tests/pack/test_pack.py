@@ -1,7 +1,5 @@
 from __future__ import annotations
 
-import dataclasses
-import inspect
 import json
 import os
 import subprocess
@@ -13,9 +11,9 @@ from typing import Any
 import numpy as np
 import pytest
 
+from shardstream import ImageOptions, ShardOptions
 from shardstream.errors import SourceError, StorageError, UsageError
 from shardstream.pack.execution import workers as workers_module
-from shardstream.pack.options import PackOptions
 from shardstream.pack.run import pack
 from shardstream.progress import ProgressEvent
 from shardstream.shards.framings import framing_of
@@ -53,7 +51,7 @@ def test_bytes_do_not_depend_on_workers_place_or_executor(tmp_path: Path, format
     trees = []
     for name, options in (("a", {"workers": 0}), ("b", {"workers": 1}), ("c/d", {"workers": 2}), ("e", {})):
         with ThreadPoolExecutor(2) as pool:
-            extra = options or {"executor": pool}
+            extra = options or {"on": pool}
             pack(source, tmp_path / name, format=format, shard_size=SMALL, meta={"a": [1]}, **extra)  # type: ignore[arg-type]
         trees.append(tree(tmp_path / name))
     moved = tmp_path / "moved"
@@ -189,17 +187,13 @@ def test_nothing_but_broken_images_leaves_nothing(tmp_path: Path) -> None:
         ({"shard_size": 0}, "shard_size"),
         ({"seed": -1}, "seed"),
         ({"seed": 1.5}, "seed"),
-        ({"jpeg": "lossy"}, "jpeg must be 'addressable' or 'keep', got 'lossy'"),
-        ({"segment_width": 4}, "segment_width must be an integer from 8 to 65535, got 4"),
-        ({"max_side": 0}, "max_side must be an integer from 1 to 65535, got 0"),
-        ({"max_side": 512, "quality": 101}, "quality must be an integer from 1 to 100, got 101"),
-        ({"quality": 90}, "quality= without max_side"),
+        ({"images": "keep"}, "images must be ImageOptions, got 'keep'"),
         ({"labels": "float"}, "labels must be 'int' or 'name', got 'float'"),
         ({"key": ""}, "key is empty"),
         ({"workers": -1}, "workers"),
         ({"workers": 1.0}, "workers"),
-        ({"zstd": ["txt"]}, "tar shards"),
-        ({"zstd": "txt", "format": "record"}, "collection"),
+        ({"shards": ShardOptions(zstd=["txt"])}, "tar shards"),
+        ({"shards": ShardOptions(zstd="txt"), "format": "record"}, "collection"),
         ({"meta": {"a": {1}}}, "meta"),
         ({"classes": "abc"}, "classes"),
         ({"labels": "name", "classes": ["a"]}, "classes"),
@@ -214,16 +208,26 @@ def test_bad_arguments_are_named(tmp_path: Path, options: dict[str, Any], messag
     assert not (tmp_path / "out").exists()
 
 
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"jpeg": "lossy"}, "jpeg must be 'addressable' or 'keep', got 'lossy'"),
+        ({"segment_width": 4}, "segment_width must be an integer from 8 to 65535, got 4"),
+        ({"max_side": 0}, "max_side must be an integer from 1 to 65535, got 0"),
+        ({"max_side": 512, "quality": 101}, "quality must be an integer from 1 to 100, got 101"),
+        ({"quality": 90}, "quality= without max_side"),
+    ],
+    ids=str,
+)
+def test_bad_options_of_images_are_named(options: dict[str, Any], message: str) -> None:
+    with pytest.raises(UsageError, match=message) as caught:
+        ImageOptions(**options)
+    assert caught.value.hint
+
+
 def test_workers_and_executor_exclude_each_other(tmp_path: Path) -> None:
     with ThreadPoolExecutor(1) as pool, pytest.raises(UsageError, match="exclude"):
-        pack(photo_list(tmp_path, 2), tmp_path / "out", workers=1, executor=pool)
-
-
-def test_defaults_live_in_one_place() -> None:
-    parameters = inspect.signature(pack).parameters
-    for field in dataclasses.fields(PackOptions):
-        if field.name != "meta":
-            assert parameters[field.name].default == field.default
+        pack(photo_list(tmp_path, 2), tmp_path / "out", workers=1, on=pool)
 
 
 def test_the_public_name_is_the_function(tmp_path: Path) -> None:

@@ -44,7 +44,9 @@ def test_new_shards_behind_the_old_ones(sources: tuple[Path, Path], tmp_path: Pa
     one = pack(sources[0], out, append=True, workers=0, **OPTIONS)
     before = tree(out)
     assert (one.version, one.samples) == (1, 39)
-    report = run_pack(sources[1], out, PackOptions(**OPTIONS, rows=True), append=True, workers=2)
+    report = run_pack(
+        sources[1], out, PackOptions(**OPTIONS, shards=ss.ShardOptions(rows=True)), append=True, workers=2
+    )
     two = report.manifest
     assert (two.version, two.samples, two.shards > one.shards) == (2, 63, True)
     after = tree(out)
@@ -84,7 +86,7 @@ def test_the_same_however_it_was_done(s3: S3Place, sources: tuple[Path, Path], t
         plan.commit()
     assert run_pack(sources[1], tmp_path / "two", PackOptions(**OPTIONS), append=True, workers=2).kept == 2
     assert tree(tmp_path / "two") == tree(tmp_path / "one")
-    grow(s3.url(), sources, storage_options=s3.options)
+    grow(s3.url(), sources, storage=ss.StorageOptions(options=s3.options))
     expected = tree(tmp_path / "one")
     assert {name: s3.dig(name) for name in expected} == expected
 

@@ -120,7 +120,7 @@ def test_a_stream_of_pictures_is_one_too(tmp_path: Path, bad: int) -> None:
     """One web page among them does not make bytes of all, which nobody would make smaller, or decode."""
     files = [GIF, PNG, TIFF] * 10 + [b"<html>"] * bad
     stream = ({"__key__": f"{number}", "image": data} for number, data in enumerate(files))
-    report = run_pack(stream, tmp_path / "out", PackOptions(max_side=8), workers=0)
+    report = run_pack(stream, tmp_path / "out", PackOptions(images=ss.ImageOptions(max_side=8)), workers=0)
     expected = (1, "image", 8) if bad == 1 else (0, "bytes", 30)
     first = probe(samples(tmp_path / "out")["0"]["image"])
     assert (report.rejects, str(report.manifest.fields["image"]), first.width) == expected
@@ -239,7 +239,7 @@ def test_pictures_of_too_many_pixels_are_rejected_by_their_header(tmp_path: Path
     data = bytearray(GIF)
     data[6:10] = b"\xff\xff\xff\xff"
     source = files(tmp_path / "in", {"a.gif": GIF, "b.gif": bytes(data)})
-    report = run_pack(source, tmp_path / "out", PackOptions(max_pixels=10_000), workers=0)
+    report = run_pack(source, tmp_path / "out", PackOptions(images=ss.ImageOptions(max_pixels=10_000)), workers=0)
     assert report.first_reject is not None
     assert (report.first_reject.path, "4294836225 pixels" in report.first_reject.reason) == ("b.gif", True)
 
@@ -261,7 +261,9 @@ def test_heic_without_its_reader_is_a_reject_that_names_the_extra(
 
 
 def test_larger_ones_become_png(tmp_path: Path) -> None:
-    manifest = ss.pack(files(tmp_path / "in", {"a.gif": GIF}), tmp_path / "out", max_side=15, workers=0)
+    manifest = ss.pack(
+        files(tmp_path / "in", {"a.gif": GIF}), tmp_path / "out", images=ss.ImageOptions(max_side=15), workers=0
+    )
     assert str(manifest.fields["gif"]) == "image"
     info = probe(samples(tmp_path / "out")["a"]["gif"])
     assert (info.kind, info.width, info.height) == ("png", 15, 10)

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from shardstream import ImageOptions
 from shardstream.dataset.lists import list_file as listfile
 from shardstream.dataset.lists.list_file import open_local
 from shardstream.errors import SourceError
@@ -40,9 +41,9 @@ def test_a_list_from_a_named_pipe_whose_writer_begins_late_and_takes_its_time(ph
     writer = threading.Thread(target=write)
     writer.start()
     threading.Timer(0.2, late.set).start()
-    pack(pipe, tmp_path / "piped", workers=0, jpeg="keep")
+    pack(pipe, tmp_path / "piped", workers=0, images=ImageOptions(jpeg="keep"))
     writer.join()
-    pack(photos, tmp_path / "read", workers=0, jpeg="keep")
+    pack(photos, tmp_path / "read", workers=0, images=ImageOptions(jpeg="keep"))
     shards = [{name: data for name, data in tree(tmp_path / one).items() if "tar" in name} for one in ("piped", "read")]
     assert shards[0] == shards[1]
 

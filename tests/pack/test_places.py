@@ -13,7 +13,7 @@ from shardstream.cli.app import app
 from shardstream.errors import AccessError, UsageError
 from shardstream.pack.export import export
 from shardstream.pack.merge import merge
-from shardstream.pack.output.places import StorageArguments
+from shardstream.pack.output.places import StorageOptions
 from shardstream.pack.plan.pack_plan import pack_plan
 from shardstream.pack.repack import repack
 from shardstream.pack.run import pack
@@ -77,7 +77,7 @@ def write(url: Any, **options: Any) -> None:
 @pytest.fixture
 def stored(s3: S3Place) -> str:
     """A data set in a store, and files beside it."""
-    write(s3 / "in", storage_options=s3.options)
+    write(s3 / "in", storage=StorageOptions(options=s3.options))
     for i in range(5):
         s3.plant(f"in-files/{i}.bin", bytes([i]) * 10)
     return s3 / "in"
@@ -96,25 +96,25 @@ def local(tmp_path: Path) -> Path:
 @pytest.mark.one_in(4)
 @VERBS
 def test_from_a_store_to_a_folder(verb: Verb, stored: str, s3: S3Place, tmp_path: Path) -> None:
-    assert verb(stored, tmp_path / "out", storage_options=s3.options).samples == 5
-    assert verb(stored, tmp_path / "own", source_options=s3.options).samples == 5
+    assert verb(stored, tmp_path / "out", storage=StorageOptions(options=s3.options)).samples == 5
+    assert verb(stored, tmp_path / "own", storage=StorageOptions(source=s3.options)).samples == 5
 
 
 @pytest.mark.one_in(4)
 @VERBS
 def test_from_a_folder_to_a_store(verb: Verb, local: Path, s3: S3Place) -> None:
-    assert verb(local, s3 / "out", storage_options=s3.options).samples == 5
-    assert verb(local, s3 / "own", dest_options=s3.options).samples == 5
+    assert verb(local, s3 / "out", storage=StorageOptions(options=s3.options)).samples == 5
+    assert verb(local, s3 / "own", storage=StorageOptions(dest=s3.options)).samples == 5
 
 
 @pytest.mark.one_in(4)
 @VERBS
 def test_from_a_store_to_another_with_two_sets_of_keys(verb: Verb, stored: str, s3: S3Place, far: S3Place) -> None:
-    assert verb(stored, far / "out", source_options=s3.reader, dest_options=far.options).samples == 5
-    assert verb(stored, far / "two", storage_options=s3.reader, dest_options=far.options).samples == 5
-    assert verb(stored, far / "three", storage_options=far.options, source_options=s3.reader).samples == 5
+    assert verb(stored, far / "out", storage=StorageOptions(source=s3.reader, dest=far.options)).samples == 5
+    assert verb(stored, far / "two", storage=StorageOptions(options=s3.reader, dest=far.options)).samples == 5
+    assert verb(stored, far / "three", storage=StorageOptions(options=far.options, source=s3.reader)).samples == 5
     with pytest.raises(AccessError):  # who may read may not write
-        verb(stored, s3 / "out", source_options=s3.options, dest_options=s3.reader)
+        verb(stored, s3 / "out", storage=StorageOptions(source=s3.options, dest=s3.reader))
     found = {one["Key"] for one in far.client.list_objects_v2(Bucket=far.bucket, Prefix=far.name)["Contents"]}
     assert {name.split("/")[1] for name in found} == {"out", "two", "three"}
 
@@ -126,7 +126,7 @@ def test_empty_options_of_one_place_are_the_environments(
 ) -> None:
     for name, value in s3.environment.items():
         monkeypatch.setenv(name, value)
-    assert verb(stored, far / "out", storage_options=far.options, source_options={}).samples == 5
+    assert verb(stored, far / "out", storage=StorageOptions(options=far.options, source={})).samples == 5
 
 
 @VERBS
@@ -141,12 +141,12 @@ def test_options_that_no_place_can_use_are_named(verb: Verb, local: Path, tmp_pa
 
 def test_options_that_others_take_the_place_of_are_named(stored: str, s3: S3Place, tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="takes storage_options: 'anon'"):
-        export_files(stored, tmp_path / "out", source_options=s3.options, storage_options={"anon": True})
+        export_files(stored, tmp_path / "out", storage=StorageOptions(source=s3.options, options={"anon": True}))
 
 
 def test_a_writer_here_has_no_use_for_options(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="takes storage_options: 'anon'"):
-        ShardWriter(tmp_path / "out", storage_options={"anon": True})
+        ShardWriter(tmp_path / "out", storage=StorageOptions(options={"anon": True}))
 
 
 def test_lists_here_may_name_files_that_options_serve(s3: S3Place, tmp_path: Path) -> None:
@@ -168,14 +168,14 @@ def test_of_several_kinds_of_stores_options_serve_those_that_know_them(
     here = pack(tmp_path / "list.tsv", tmp_path / "out", workers=0)
     # A list on the machine, and one on the web server, of files there: neither knows the keys of the bucket.
     for number, source in enumerate((tmp_path / "list.tsv", web.url("list.tsv"))):
-        found = pack(source, s3 / f"out{number}", storage_options=s3.options, workers=0)
+        found = pack(source, s3 / f"out{number}", storage=StorageOptions(options=s3.options), workers=0)
         assert found.table.equals(here.table)
     with pytest.raises(UsageError, match="access_key_id"):
-        pack(web.url("list.tsv"), s3 / "wrong", source_options=s3.options, dest_options=s3.options, workers=0)
+        pack(web.url("list.tsv"), s3 / "wrong", storage=StorageOptions(source=s3.options, dest=s3.options), workers=0)
 
 
 def test_a_plan_carries_them(stored: str, s3: S3Place, far: S3Place) -> None:
-    plan = pack_plan(f"{stored}-files/", far / "out", source_options=s3.reader, dest_options=far.options)
+    plan = pack_plan(f"{stored}-files/", far / "out", storage=StorageOptions(source=s3.reader, dest=far.options))
     for task in plan.tasks:
         task.run()
     assert plan.commit().samples == 5
@@ -206,12 +206,12 @@ def test_commands_mean_the_same(stored: str, s3: S3Place, far: S3Place, tmp_path
 
 
 def test_a_list_of_photographs_goes_to_a_store_as_before(s3: S3Place, tmp_path: Path) -> None:
-    found = pack(photo_list(tmp_path, 5), s3 / "out", storage_options=s3.options, workers=2)
+    found = pack(photo_list(tmp_path, 5), s3 / "out", storage=StorageOptions(options=s3.options), workers=2)
     assert found.samples == 5
 
 
 @pytest.mark.parametrize("name", ["list.tsv?sv=1&sig=x", "photos/?.jpg", "{0..9}.tar"])
 def test_a_source_in_a_container_that_the_path_of_its_url_names(name: str, tmp_path: Path) -> None:
     source = f"https://acme.blob.core.windows.net/data/{name}"
-    read, _ = StorageArguments(storage_options={"anon": True}).locate(roots(source), tmp_path, names_urls=True)
+    read, _ = StorageOptions(options={"anon": True}).locate(roots(source), tmp_path, names_urls=True)
     assert [(place.address.kind, place.address.bucket) for place in read] == [("azure", "data")]

@@ -14,6 +14,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from shardstream import ImageOptions, StorageOptions
 from shardstream.errors import AccessError, StorageError
 from shardstream.images.encode import encode
 from shardstream.pack.encode import reading as reading_module
@@ -164,7 +165,13 @@ def test_files_in_a_store(kind: str, request: pytest.FixtureRequest, tmp_path: P
         file.write(f"{tmp_path / 'local.jpg'}\t99\n")
     options = PackOptions(shard_size="10kB", key="line")
     results = [
-        run_pack(tmp_path / "list.tsv", tmp_path / name, options, source_options=place.options, workers=workers)
+        run_pack(
+            tmp_path / "list.tsv",
+            tmp_path / name,
+            options,
+            storage=StorageOptions(source=place.options),
+            workers=workers,
+        )
         for name, workers in (("one", 0), ("two", 2))
     ]
     assert tree(tmp_path / "one") == tree(tmp_path / "two")
@@ -183,7 +190,7 @@ def test_a_bucket_that_refuses_stops_the_run(s3: S3Place, tmp_path: Path) -> Non
     (tmp_path / "list.tsv").write_text(f"{s3.url()}/a.jpg\t1\n")
     wrong = {**s3.options, "secret_access_key": "not-the-secret-0123456789"}
     with pytest.raises(AccessError) as caught:
-        pack(tmp_path / "list.tsv", tmp_path / "out", source_options=wrong, workers=0)
+        pack(tmp_path / "list.tsv", tmp_path / "out", storage=StorageOptions(source=wrong), workers=0)
     assert "not-the-secret" not in str(caught.value)
     assert str(caught.value.place["url"]).startswith("s3://")
 
@@ -193,7 +200,11 @@ def test_a_web_server_that_is_not_there_costs_its_samples_only(web: WebPlace, tm
     web.plant("a.jpg", jpeg(0))
     (tmp_path / "list.tsv").write_text(f"{web.url()}/a.jpg\nhttp://127.0.0.1:9/b.jpg\n")
     report = run_pack(
-        tmp_path / "list.tsv", tmp_path / "out", PackOptions(key="line"), source_options=web.options, workers=0
+        tmp_path / "list.tsv",
+        tmp_path / "out",
+        PackOptions(key="line"),
+        storage=StorageOptions(source=web.options),
+        workers=0,
     )
     assert (report.tally.samples, report.rejects) == (1, 1)
 
@@ -210,10 +221,19 @@ def test_a_plan_of_urls_stays_the_same_when_their_sizes_change(web: WebPlace, tm
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        run_pack(tmp_path / "list.tsv", tmp_path / "out", options, source_options=web.options, workers=0, progress=stop)
+        run_pack(
+            tmp_path / "list.tsv",
+            tmp_path / "out",
+            options,
+            storage=StorageOptions(source=web.options),
+            workers=0,
+            progress=stop,
+        )
     for i in range(40):
         web.plant(f"{i}.jpg", jpeg(i) + bytes(5000))
-    report = run_pack(tmp_path / "list.tsv", tmp_path / "out", options, source_options=web.options, workers=0)
+    report = run_pack(
+        tmp_path / "list.tsv", tmp_path / "out", options, storage=StorageOptions(source=web.options), workers=0
+    )
     assert report.kept > 0
 
 
@@ -233,7 +253,9 @@ def test_images_of_too_many_pixels_are_rejected(tmp_path: Path) -> None:
     for side in (20, 21):
         (tmp_path / f"{side}.png").write_bytes(encode(np.zeros((side, 20, 3), np.uint8), "png"))
     (tmp_path / "list.tsv").write_text("20.png\n21.png\n")
-    report = run_pack(tmp_path / "list.tsv", tmp_path / "out", PackOptions(max_pixels=400), workers=0)
+    report = run_pack(
+        tmp_path / "list.tsv", tmp_path / "out", PackOptions(images=ImageOptions(max_pixels=400)), workers=0
+    )
     assert report.rejects == 1
     assert report.first_reject is not None
     assert report.first_reject.reason == "the image has 20 × 21 pixels, more than max_pixels=400"

@@ -43,7 +43,7 @@ def source(tmp_path: Path) -> Path:
 
 
 def test_every_reject_has_its_kind(source: Path, tmp_path: Path) -> None:
-    report = run_pack(source, tmp_path / "out", PackOptions(check="decode"), workers=0)
+    report = run_pack(source, tmp_path / "out", PackOptions(images=ss.ImageOptions(check="decode")), workers=0)
     rejects = [json.loads(line) for line in (tmp_path / "out" / "rejects.jsonl").read_text().splitlines()]
     found = {(one["path"], one["line"]): one["kind"] for one in rejects}
     expected = {(f"in/{name}", row): kind for row, (name, (_, kind)) in enumerate(files().items(), 1) if kind}
@@ -55,7 +55,9 @@ def test_every_reject_has_its_kind(source: Path, tmp_path: Path) -> None:
         "7 samples",
         "2 damaged, 2 missing, 2 unsupported, 1 invalid",
     )
-    again = run_pack(source, tmp_path / "out", PackOptions(check="decode"), workers=0)  # as they were kept
+    again = run_pack(
+        source, tmp_path / "out", PackOptions(images=ss.ImageOptions(check="decode")), workers=0
+    )  # as they were kept
     assert again.fault_kinds == counts
     assert set(counts) == set(FAULT_KINDS)
 

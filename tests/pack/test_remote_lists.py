@@ -14,6 +14,7 @@ import pyarrow
 import pytest
 from pyarrow import parquet
 
+from shardstream import ImageOptions, SourceOptions, StorageOptions
 from shardstream.dataset.lists import list_file as listfile
 from shardstream.errors import NotFoundError, SourceError, StorageError
 from shardstream.pack.run import pack
@@ -43,8 +44,14 @@ def test_a_list_in_a_bucket(tmp_path: Path, s3: S3Place, monkeypatch: pytest.Mon
     assert source.url == s3 / "data set/list.tsv"
     assert values(source)[4] == {"jpg": File(s3 / "data set/c1/00004.jpg"), "cls": 1}
     assert source.fingerprint == open_source(tsv).fingerprint
-    pack(s3 / "data set/list.tsv", tmp_path / "out", source_options=s3.options, workers=0, jpeg="keep")
-    pack(tsv, tmp_path / "same", workers=0, jpeg="keep")
+    pack(
+        s3 / "data set/list.tsv",
+        tmp_path / "out",
+        storage=StorageOptions(source=s3.options),
+        workers=0,
+        images=ImageOptions(jpeg="keep"),
+    )
+    pack(tsv, tmp_path / "same", workers=0, images=ImageOptions(jpeg="keep"))
     assert samples(tmp_path / "out") == samples(tmp_path / "same")
 
 
@@ -125,11 +132,18 @@ def test_redirects_to_another_host_are_not_followed(tmp_path: Path, web: WebPlac
         web.plant("a.jpg", JPEG)
         web.plant("list.tsv", f"a.jpg\n{web.endpoint}/to/self/{web.name}/a.jpg?b\n"
                   f"{web.endpoint}/to/127.0.0.1:{inner.server_port}/secret.jpg\n".encode())  # fmt: skip
-        manifest = pack(web / "list.tsv", tmp_path / "out", workers=0, jpeg="keep", key="line")
+        manifest = pack(web / "list.tsv", tmp_path / "out", workers=0, images=ImageOptions(jpeg="keep"), key="line")
         assert (manifest.samples, asked) == (2, [])
         (reject,) = map(json.loads, (tmp_path / "out/rejects.jsonl").read_text().splitlines())
         assert (reject["line"], reject["reason"]) == (3, "the web server redirects to another host, 127.0.0.1")
-        pack(web / "list.tsv", tmp_path / "all", workers=0, jpeg="keep", key="line", allow_other_origins=True)
+        pack(
+            web / "list.tsv",
+            tmp_path / "all",
+            workers=0,
+            images=ImageOptions(jpeg="keep"),
+            key="line",
+            reading=SourceOptions(allow_other_origins=True),
+        )
         assert len(samples(tmp_path / "all")) == 3
         inner.shutdown()
 
@@ -151,7 +165,7 @@ def test_a_list_on_a_web_server(tmp_path: Path, web: WebPlace) -> None:
     for path in photos(tmp_path, 6):
         web.plant(path, (tmp_path / path).read_bytes())
     web.plant("list.tsv", tsv.read_bytes())
-    assert pack(web / "list.tsv", tmp_path / "out", workers=0, jpeg="keep").samples == 6
+    assert pack(web / "list.tsv", tmp_path / "out", workers=0, images=ImageOptions(jpeg="keep")).samples == 6
 
 
 def test_lists_that_are_not_there(s3: S3Place, web: WebPlace) -> None:

@@ -29,7 +29,7 @@ def packed(tmp_path: Path) -> Path:
         format="record",
         shard_size=SMALL,
         fields={"small": "uint8", "fixed": "array:float32:3"},
-        zstd=["txt"],
+        shards=ss.ShardOptions(zstd=["txt"]),
         classes=["a", "b"],
         meta={"by": "me"},
     ) as writer:
@@ -50,7 +50,14 @@ def test_there_and_back(packed: Path, tmp_path: Path, workers: int) -> None:
     assert tar.shards < before.shards
     assert list(samples(tmp_path / "tar")) != list(samples(packed))
     numbers = [int(key[2:5]) for key in samples(tmp_path / "tar")]
-    back = repack(tmp_path / "tar", tmp_path / "back", format="record", zstd=["txt"], shard_size=SMALL, workers=workers)
+    back = repack(
+        tmp_path / "tar",
+        tmp_path / "back",
+        format="record",
+        shards=ss.ShardOptions(zstd=["txt"]),
+        shard_size=SMALL,
+        workers=workers,
+    )
     assert back.codecs == {"txt": "zstd"}
     assert [int(key[2:5]) for key in samples(tmp_path / "back")] == numbers
     one, two = ss.Reader(packed), ss.Reader(tmp_path / "back")
@@ -64,7 +71,7 @@ def test_there_and_back(packed: Path, tmp_path: Path, workers: int) -> None:
 
 def test_the_same_bytes_as_a_first_packing(tmp_path: Path) -> None:
     """In stored order, shards of one size hold what they held."""
-    pack(photo_list(tmp_path, 40), tmp_path / "one", shard_size="1MB", workers=0, jpeg="keep")
+    pack(photo_list(tmp_path, 40), tmp_path / "one", shard_size="1MB", workers=0, images=ss.ImageOptions(jpeg="keep"))
     repack(tmp_path / "one", tmp_path / "two", shard_size="1MB", workers=0)
     (one,), (two,) = ((tmp_path / name).glob("*.tar") for name in ("one", "two"))
     assert one.read_bytes() == two.read_bytes()
@@ -115,7 +122,7 @@ def test_keys_by_their_last_parts_are_compared(tmp_path: Path) -> None:
 
 @pytest.mark.full
 def test_from_store_to_store(s3: S3Place, packed: Path, tmp_path: Path) -> None:
-    options = {"storage_options": s3.options, "source_options": s3.options}
+    options = {"storage": ss.StorageOptions(options=s3.options, source=s3.options)}
     for name, data in tree(packed).items():
         s3.plant(f"in/{name}", data)
     repack(s3.url("in"), s3.url("out"), shard_size="20kB", shuffle=True, workers=2, **options)  # type: ignore[arg-type]
@@ -136,7 +143,7 @@ def test_damage_is_found_on_the_way(packed: Path, tmp_path: Path) -> None:
 
 
 def test_a_data_set_that_is_replaced_meanwhile(packed: Path, tmp_path: Path) -> None:
-    plan = ss.pack_plan(_source(packed), tmp_path / "out", jpeg="keep")
+    plan = ss.pack_plan(_source(packed), tmp_path / "out", images=ss.ImageOptions(jpeg="keep"))
     pack(photo_list(tmp_path, 10), packed, overwrite=True, workers=0)
     from shardstream.dataset import opened
 

@@ -80,7 +80,7 @@ def test_a_commit_too_early_names_what_is_missing(source: Path, whole: dict[str,
 
 
 def test_plans_in_a_store(s3: S3Place, source: Path, whole: dict[str, bytes]) -> None:
-    plan = pack_plan(source, s3.url(), shard_size=SMALL, storage_options=s3.options)
+    plan = pack_plan(source, s3.url(), shard_size=SMALL, storage=ss.StorageOptions(options=s3.options))
     for task in plan.tasks:
         pickle.loads(pickle.dumps(task)).run()
     assert all(task.run().kept for task in plan.tasks)
@@ -126,7 +126,7 @@ def test_what_is_not_whole_is_done_again(
 
 
 def test_in_a_store_size_and_index_are_compared(s3: S3Place, source: Path, whole: dict[str, bytes]) -> None:
-    plan = pack_plan(source, s3.url(), shard_size=SMALL, storage_options=s3.options)
+    plan = pack_plan(source, s3.url(), shard_size=SMALL, storage=ss.StorageOptions(options=s3.options))
     for task in plan.tasks:
         task.run()
     names = [task.name for task in plan.tasks]
@@ -135,7 +135,9 @@ def test_in_a_store_size_and_index_are_compared(s3: S3Place, source: Path, whole
     broken = bytearray(s3.dig(names[1]) or b"")
     broken[-1024 - 100] ^= 1
     s3.plant(names[1], bytes(broken))
-    report = run_pack(source, s3.url(), PackOptions(shard_size=SMALL), storage_options=s3.options, workers=2)
+    report = run_pack(
+        source, s3.url(), PackOptions(shard_size=SMALL), storage=ss.StorageOptions(options=s3.options), workers=2
+    )
     assert report.kept == len(names) - 2
     assert {name: s3.dig(name) for name in whole} == whole
 

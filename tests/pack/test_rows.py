@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from shardstream import ShardOptions, StorageOptions
 from shardstream.pack.options import PackOptions
 from shardstream.pack.run import pack, run_pack
 from shardstream.shards.framings import framing_of
@@ -33,7 +34,12 @@ def source(tmp_path: Path) -> Path:
     return found
 
 
-OPTIONS: dict[str, Any] = {"shard_size": "10kB", "transform": no_threes, "dedup": True, "rows": True}
+OPTIONS: dict[str, Any] = {
+    "shard_size": "10kB",
+    "transform": no_threes,
+    "dedup": True,
+    "shards": ShardOptions(rows=True),
+}
 
 
 @pytest.mark.one_in(2)
@@ -72,7 +78,7 @@ def test_it_is_the_same_however_it_was_packed(s3: S3Place, source: Path, tmp_pat
     pack(source, tmp_path / "two", workers=2, **OPTIONS)
     pack(source, tmp_path / "two", workers=2, overwrite=True, **OPTIONS)
     assert tree(tmp_path / "two") == tree(tmp_path / "one")
-    pack(source, s3.url(), storage_options=s3.options, workers=2, **OPTIONS)
+    pack(source, s3.url(), storage=StorageOptions(options=s3.options), workers=2, **OPTIONS)
     assert s3.dig("rows.parquet") == tree(tmp_path / "one")["rows.parquet"]
 
 
@@ -80,7 +86,7 @@ def test_shards_without_their_lines_are_done_again(source: Path, tmp_path: Path)
     from shardstream.pack.plan.pack_plan import pack_plan
 
     options = OPTIONS | {"dedup": False}
-    for task in pack_plan(source, tmp_path / "out", **options | {"rows": False}).tasks:
+    for task in pack_plan(source, tmp_path / "out", **options | {"shards": ShardOptions(rows=False)}).tasks:
         task.run()
     report = run_pack(source, tmp_path / "out", PackOptions(**options), workers=0)
     assert report.kept == 0

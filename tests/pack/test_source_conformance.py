@@ -7,6 +7,7 @@ from typing import ClassVar
 
 import pytest
 
+from shardstream import SourceOptions
 from shardstream.dataset.opening import open_dataset
 from shardstream.pack.sources.stored import StoredSource
 from shardstream.testing import SourceConformance, make_dataset
@@ -59,7 +60,7 @@ class TestFolder(AtPath):
 
 
 class TestGroups(AtPath):
-    arguments: ClassVar = {"group": "stem"}
+    arguments: ClassVar = {"reading": SourceOptions(group="stem")}
 
     def write(self, folder):
         for path in photos(folder, COUNT):

@@ -18,6 +18,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from shardstream import StorageOptions
 from shardstream.diagnose import info, verify
 from shardstream.errors import (
     AccessError,
@@ -88,7 +89,7 @@ def source(tmp_path: Path) -> Path:
 @pytest.mark.parametrize("transport", ["obstore", "fsspec"])
 def test_the_objects_are_the_files_of_a_local_run(place: S3Place, source: Path, tmp_path: Path, transport: Any) -> None:
     local = pack(source, tmp_path / "out", shard_size=SMALL, workers=0)
-    options: dict[str, Any] = {"storage_options": place.options, "transport": transport}
+    options: dict[str, Any] = {"storage": StorageOptions(options=place.options, transport=transport)}
     manifest = pack(source, place.url(), shard_size=SMALL, workers=0, **options)
     assert manifest.fingerprint == local.fingerprint
     assert manifest.url == place.url()
@@ -107,7 +108,7 @@ def test_processes_get_credentials_but_not_in_their_command_lines(s3: S3Place, s
         for pid in pack_workers():
             lines.add(Path(f"/proc/{pid}/cmdline").read_bytes() + Path(f"/proc/{pid}/environ").read_bytes())
 
-    pack(source, s3.url(), storage_options=s3.options, shard_size=SMALL, workers=2, progress=look)
+    pack(source, s3.url(), storage=StorageOptions(options=s3.options), shard_size=SMALL, workers=2, progress=look)
     assert lines
     assert not any(SECRET.encode() in line for line in lines)
     assert stored(s3) == tree(tmp_path / "out")
@@ -115,7 +116,7 @@ def test_processes_get_credentials_but_not_in_their_command_lines(s3: S3Place, s
 
 @pytest.mark.one_in(4)
 def test_again_another_and_overwriting(place: S3Place, source: Path, tmp_path: Path) -> None:
-    options: dict[str, Any] = {"storage_options": place.options, "shard_size": SMALL, "workers": 0}
+    options: dict[str, Any] = {"storage": StorageOptions(options=place.options), "shard_size": SMALL, "workers": 0}
     pack(source, place.url(), **options)
     before = stored(place)
     assert pack(source, place.url(), **options).samples == 60  # complete already
@@ -134,7 +135,7 @@ def test_again_another_and_overwriting(place: S3Place, source: Path, tmp_path: P
 
 def test_rejects_are_listed_in_the_store(s3: S3Place, source: Path) -> None:
     source.write_text(source.read_text() + "gone.jpg\t0\n")
-    pack(source, s3.url(), storage_options=s3.options, workers=0)
+    pack(source, s3.url(), storage=StorageOptions(options=s3.options), workers=0)
     (line,) = (s3.dig("rejects.jsonl") or b"").splitlines()
     assert json.loads(line)["path"].endswith("gone.jpg")
     assert info(s3.url(), storage_options=s3.options).rejects == 1
@@ -150,7 +151,7 @@ def test_what_is_missing_or_forbidden_is_one_clear_error(s3: S3Place, azure: Azu
         ("az://no-such-container/set", azure.options, NotFoundError),
     ):
         with pytest.raises(kind) as caught:
-            pack(source, place, storage_options=options, workers=0)
+            pack(source, place, storage=StorageOptions(options=options), workers=0)
         assert str(caught.value.place["url"]).startswith(place)
         assert not any(one in str(caught.value) for one in (wrong, SECRET, "<?xml"))
     assert not names(s3)
@@ -173,7 +174,7 @@ def test_foreign_objects_are_never_touched(s3: S3Place, source: Path) -> None:
     s3.plant("shard-000000.tar", b"somebody else's")
     for overwrite in (False, True):
         with pytest.raises(DestinationError, match=r"shard-000000\.tar.*not written by shardstream"):
-            pack(source, s3.url(), storage_options=s3.options, workers=0, overwrite=overwrite)
+            pack(source, s3.url(), storage=StorageOptions(options=s3.options), workers=0, overwrite=overwrite)
     assert stored(s3) == {"shard-000000.tar": b"somebody else's"}
 
 
@@ -181,9 +182,9 @@ def test_options_that_cannot_travel(s3: S3Place, source: Path) -> None:
     credential = {"access_key_id": KEY, "secret_access_key": SECRET, "expires_at": None}
     options = {"endpoint": s3.endpoint, "credential_provider": lambda: credential}
     with pytest.raises(UsageError, match="sent to worker processes") as caught:
-        pack(source, s3.url(), storage_options=options, shard_size=SMALL, workers=2)
+        pack(source, s3.url(), storage=StorageOptions(options=options), shard_size=SMALL, workers=2)
     assert SECRET not in str(caught.value)
-    assert pack(source, s3.url(), storage_options=options, shard_size=SMALL, workers=0).samples == 60
+    assert pack(source, s3.url(), storage=StorageOptions(options=options), shard_size=SMALL, workers=0).samples == 60
 
 
 # ------------------------------------------------------------------------------------------------------- one by one
@@ -192,7 +193,7 @@ def test_options_that_cannot_travel(s3: S3Place, source: Path) -> None:
 def test_a_writer(place: S3Place, tmp_path: Path) -> None:
     noise = np.random.default_rng(0).bytes(3 << 20)
     for dest, options in ((place.url(), place.options), (tmp_path / "out", None)):
-        with ShardWriter(dest, storage_options=options, shard_size="20MB") as writer:
+        with ShardWriter(dest, storage=StorageOptions(options=options), shard_size="20MB") as writer:
             for i in range(12):
                 writer.write({"__key__": f"{i}", "raw": noise[i:], "cls": i})
     assert stored(place) == tree(tmp_path / "out")
@@ -202,7 +203,7 @@ def test_a_writer(place: S3Place, tmp_path: Path) -> None:
 def test_a_writer_that_fails_leaves_nothing(s3: S3Place) -> None:
     noise = np.random.default_rng(0).bytes(1 << 20)
     with pytest.raises(ZeroDivisionError):  # noqa: PT012, SIM117 - the block is what is tested
-        with ShardWriter(s3.url(), storage_options=s3.options, shard_size="12MB") as writer:
+        with ShardWriter(s3.url(), storage=StorageOptions(options=s3.options), shard_size="12MB") as writer:
             for i in range(30):
                 writer.write({"__key__": f"{i}", "raw": noise})
             raise ZeroDivisionError
@@ -212,7 +213,7 @@ def test_a_writer_that_fails_leaves_nothing(s3: S3Place) -> None:
 
 def test_keys_are_unique_over_shards_of_a_store(s3: S3Place) -> None:
     with pytest.raises(DuplicateKeyError, match=r"sample 1 of shard-000000\.tar"):  # noqa: PT012, SIM117 - the same
-        with ShardWriter(s3.url(), storage_options=s3.options, shard_size="8kB") as writer:
+        with ShardWriter(s3.url(), storage=StorageOptions(options=s3.options), shard_size="8kB") as writer:
             for i in (0, 1, 2, 3, 4, 5, 6, 7, 1):
                 writer.write({"__key__": f"{i}", "raw": bytes(1500)})
     assert not names(s3)
@@ -258,7 +259,7 @@ def test_a_refused_upload_is_told_and_leaves_nothing(s3: S3Place, source: Path) 
         options = {**s3.options, "endpoint": proxy.url}
         for workers in (0, 2):
             with pytest.raises(AccessError) as caught:
-                pack(source, s3.url(), storage_options=options, shard_size=SMALL, workers=workers)
+                pack(source, s3.url(), storage=StorageOptions(options=options), shard_size=SMALL, workers=workers)
             assert "-000001" in str(caught.value.place["url"])
             left = names(s3)
             receipts = [name for name in left if name.startswith(".pack/")]
@@ -269,7 +270,7 @@ def test_a_refused_upload_is_told_and_leaves_nothing(s3: S3Place, source: Path) 
         for name in names(s3):
             s3.client.delete_object(Bucket=s3.bucket, Key=f"{s3.name}/{name}")
         with pytest.raises(AccessError):  # noqa: PT012, SIM117 - the block is what is tested
-            with ShardWriter(s3.url(), storage_options=options, shard_size="8kB") as writer:
+            with ShardWriter(s3.url(), storage=StorageOptions(options=options), shard_size="8kB") as writer:
                 for i in range(20):  # the second shard's end is met while the third or fourth is written
                     writer.write({"__key__": f"{i}", "raw": bytes(1500)})
         assert not names(s3)
@@ -344,7 +345,7 @@ def test_a_run_that_is_killed_can_be_done_again(s3: S3Place, tmp_path: Path) -> 
     with pytest.raises(NotFoundError, match="no data set"):
         Manifest.load(s3.url(), storage_options=s3.options)
     s3.plant("shard-0123abcd-000007.tar", next((tmp_path / "whole").glob("*.tar")).read_bytes())  # of another plan
-    pack(source, s3.url(), storage_options=s3.options, shard_size="20kB", workers=0)
+    pack(source, s3.url(), storage=StorageOptions(options=s3.options), shard_size="20kB", workers=0)
     assert stored(s3) == tree(tmp_path / "whole")
 
 
@@ -363,7 +364,9 @@ def test_an_interrupt_leaves_what_is_finished(s3: S3Place, tmp_path: Path) -> No
     assert errors.splitlines() == ["finished shards are kept: the same command goes on from there", "interrupted"]
     assert not uploads(s3)
     assert not any(name.startswith("dataset") for name in names(s3))
-    report = run_pack(source, s3.url(), PackOptions(shard_size="20kB"), storage_options=s3.options, workers=0)
+    report = run_pack(
+        source, s3.url(), PackOptions(shard_size="20kB"), storage=StorageOptions(options=s3.options), workers=0
+    )
     assert report.kept >= 1
     pack(source, tmp_path / "whole", shard_size="20kB", workers=0)
     assert stored(s3) == tree(tmp_path / "whole")
@@ -373,5 +376,11 @@ def test_the_place_of_an_error_holds_no_secret(source: Path) -> None:
     url = "https://acme.blob.core.windows.net/data?sv=2024&sig=hidden-signature"
     assert "hidden-signature" not in repr(locate(url)) + str(locate(url))
     with pytest.raises(ShardStreamError) as caught:
-        pack(source, url + "x", storage_options={"endpoint": "http://127.0.0.1:9/none"}, workers=0, seed=-1)
+        pack(
+            source,
+            url + "x",
+            storage=StorageOptions(options={"endpoint": "http://127.0.0.1:9/none"}),
+            workers=0,
+            seed=-1,
+        )
     assert "hidden-signature" not in str(caught.value)

@@ -250,7 +250,7 @@ def test_splits_are_packed_one_by_one(tmp_path: Path, kind: str) -> None:
         ss.pack_plan(f"{source}/", f"{dest}/")
     assert not dest.exists()
     one = ss.pack(source / "train", dest / "train", workers=0)
-    both = ss.pack(source, tmp_path / "both", workers=0, split_names=False)
+    both = ss.pack(source, tmp_path / "both", workers=0, reading=ss.SourceOptions(split_names=False))
     assert both.samples == 2 * one.samples
     if kind == "class directories":
         assert both.classes == ("train", "val")

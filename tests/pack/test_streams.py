@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from shardstream import StorageOptions
 from shardstream.errors import DuplicateKeyError, SourceError, UsageError
 from shardstream.pack.options import PackOptions
 from shardstream.pack.plan.pack_plan import pack_plan
@@ -79,10 +80,10 @@ def test_names_in_braces_and_in_a_store(s3: S3Place, tars: Path, tmp_path: Path)
     write_tar(tmp_path / "second.tar", members(20, 5))
     s3.plant("in/part-00.tar", first)
     s3.plant("in/part-01.tar", (tmp_path / "second.tar").read_bytes())
-    pack(s3.url("in/part-{00..01}.tar"), tmp_path / "out", source_options=s3.options, workers=2)
+    pack(s3.url("in/part-{00..01}.tar"), tmp_path / "out", storage=StorageOptions(source=s3.options), workers=2)
     assert samples(tmp_path / "out").keys() == {f"a/{i:03d}" for i in range(25)}
     with pytest.raises(SourceError, match="no such tar file") as caught:
-        pack(s3.url("in/part-{00..02}.tar"), tmp_path / "other", source_options=s3.options)
+        pack(s3.url("in/part-{00..02}.tar"), tmp_path / "other", storage=StorageOptions(source=s3.options))
     assert str(caught.value.place["url"]).endswith("part-02.tar")
 
 

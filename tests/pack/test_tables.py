@@ -14,6 +14,7 @@ import pyarrow.ipc
 import pyarrow.parquet
 import pytest
 
+from shardstream import ImageOptions, StorageOptions
 from shardstream.errors import DuplicateKeyError, FormatError, SourceError, UsageError
 from shardstream.pack.run import pack
 from shardstream.pack.sources import File, Item, Reject
@@ -124,7 +125,7 @@ def test_images_as_hugging_face_keeps_them(tmp_path: Path) -> None:
     ]
     assert values(path, fields={"png": "image", "y": "label:int8"})[0] == {"png": jpeg(0), "y": 0}
     assert [item.key for item in read(path) if isinstance(item, Item)][:2] == ["list/00000000", "list/00000001"]
-    manifest = pack(path, tmp_path / "out", key="line", jpeg="keep", workers=0)
+    manifest = pack(path, tmp_path / "out", key="line", images=ImageOptions(jpeg="keep"), workers=0)
     assert (manifest.samples, manifest.classes) == (5, ("ape", "wolf"))
     assert samples(tmp_path / "out")["0000000002"] == {"image": jpeg(1), "cls": 1}
 
@@ -282,8 +283,14 @@ def test_a_table_in_a_bucket(tmp_path: Path, s3: S3Place) -> None:
     s3.plant("list.parquet", path.read_bytes())
     for row in rows:
         s3.plant(row[0], (tmp_path / row[0]).read_bytes())
-    pack(s3 / "list.parquet", tmp_path / "out", source_options=s3.options, workers=0, jpeg="keep")
-    pack(path, tmp_path / "same", workers=0, jpeg="keep")
+    pack(
+        s3 / "list.parquet",
+        tmp_path / "out",
+        storage=StorageOptions(source=s3.options),
+        workers=0,
+        images=ImageOptions(jpeg="keep"),
+    )
+    pack(path, tmp_path / "same", workers=0, images=ImageOptions(jpeg="keep"))
     assert samples(tmp_path / "out") == samples(tmp_path / "same")
     assert len(samples(tmp_path / "out")) == 12
 

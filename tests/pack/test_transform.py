@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from shardstream import ImageOptions
 from shardstream.errors import SourceError, UsageError
 from shardstream.images.header import probe
 from shardstream.pack.options import PackOptions
@@ -60,7 +61,7 @@ def pixels(sample: dict[str, Any]) -> dict[str, Any]:
 
 
 def test_pixels_are_encoded_and_go_the_way_of_all_images(tmp_path: Path) -> None:
-    pack(photo_list(tmp_path, 4), tmp_path / "out", transform=pixels, max_side=150, workers=0)
+    pack(photo_list(tmp_path, 4), tmp_path / "out", transform=pixels, images=ImageOptions(max_side=150), workers=0)
     for sample in samples(tmp_path / "out").values():
         info = probe(sample["jpg"])  # type: ignore[arg-type]
         assert (info.kind, info.width, info.height) == ("jpg", 150, 100)

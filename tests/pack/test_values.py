@@ -188,7 +188,9 @@ def looks_like_npy(folder: Path) -> bytes:
 @pytest.mark.parametrize("format", ["tar", "record"])
 def test_repack(stored: Path, tmp_path: Path, format: str) -> None:
     zstd = ["row"] if format == "record" else ()
-    manifest = repack(stored, tmp_path / "out", format=format, zstd=zstd, shuffle=True, workers=0)
+    manifest = repack(
+        stored, tmp_path / "out", format=format, shards=ss.ShardOptions(zstd=zstd), shuffle=True, workers=0
+    )
     assert manifest.codecs == dict.fromkeys(zstd, "zstd")
     check(tmp_path / "out")
     check(stored)

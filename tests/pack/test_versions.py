@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
+from shardstream import StorageOptions
 from shardstream.cli.app import app
 from shardstream.errors import ChecksumError, NotFoundError, UsageError
 from shardstream.pack.export import export
@@ -99,7 +100,7 @@ def test_damage_in_the_first_place_is_read_in_the_next(verb: Verb, grown: Path, 
     spoil(tmp_path / "near" / Manifest.load(grown).shard_name(1))
     with pytest.raises(ChecksumError):
         verb(tmp_path / "near", tmp_path / "damaged")
-    verb(grown, tmp_path / "out", replicas=[tmp_path / "near"])
+    verb(grown, tmp_path / "out", storage=StorageOptions(replicas=[tmp_path / "near"]))
     assert tree(tmp_path / "out") == tree(tmp_path / "expected")
 
 
@@ -111,7 +112,7 @@ def test_a_replica_serves_what_is_gone(verb: Verb, grown: Path, tmp_path: Path) 
     (grown / Manifest.load(grown).shard_name(1)).unlink()
     with pytest.raises(NotFoundError):
         verb(grown, tmp_path / "missing")
-    verb(grown, tmp_path / "out", replicas=[tmp_path / "near"])
+    verb(grown, tmp_path / "out", storage=StorageOptions(replicas=[tmp_path / "near"]))
     assert tree(tmp_path / "out") == tree(tmp_path / "expected")
 
 
@@ -121,7 +122,7 @@ def test_a_cache_is_filled_and_serves(verb: Verb, grown: Path, s3: S3Place, tmp_
     verb(grown, tmp_path / "expected", workers=0)
     url = planted(s3, grown, "in")
     for name in ("first", "second"):
-        verb(url, tmp_path / name, source_options=s3.options, cache=tmp_path / "cache")
+        verb(url, tmp_path / name, storage=StorageOptions(source=s3.options, cache=tmp_path / "cache"))
         assert tree(tmp_path / name) == tree(tmp_path / "expected")
         manifest = Manifest.load(grown)
         for shard in range(manifest.shards):  # the second time nothing is left there but the manifest
@@ -133,13 +134,13 @@ def test_a_cache_is_filled_and_serves(verb: Verb, grown: Path, s3: S3Place, tmp_
 def test_what_a_cache_holds_and_is_damaged_comes_anew(verb: Verb, grown: Path, s3: S3Place, tmp_path: Path) -> None:
     verb(grown, tmp_path / "expected", workers=0)
     url = planted(s3, grown, "in")
-    verb(url, tmp_path / "first", source_options=s3.options, cache=tmp_path / "cache")
+    verb(url, tmp_path / "first", storage=StorageOptions(source=s3.options, cache=tmp_path / "cache"))
     blocks = [path for path in (tmp_path / "cache").rglob("*") if path.is_file() and path.stat().st_size > 4000]
     assert blocks
     for path in blocks:
         if b"\x07" * 900 in path.read_bytes():
             path.write_bytes(path.read_bytes().replace(b"\x07" * 900, b"\x08" * 900))
-    verb(url, tmp_path / "second", source_options=s3.options, cache=tmp_path / "cache")
+    verb(url, tmp_path / "second", storage=StorageOptions(source=s3.options, cache=tmp_path / "cache"))
     assert tree(tmp_path / "second") == tree(tmp_path / "expected")
 
 

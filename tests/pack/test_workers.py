@@ -394,7 +394,7 @@ def test_an_executor_that_does_not_answer_is_told_of(tmp_path: Path, told: list[
     thread = threading.Thread(target=give_up)
     thread.start()
     with pytest.raises(WorkerError, match="the executor does not run a task: it was cancelled") as caught:
-        pack(source, tmp_path / "out", shard_size="10kB", executor=executor)
+        pack(source, tmp_path / "out", shard_size="10kB", on=executor)
     thread.join()
     assert str(caught.value.place["shard"]).startswith("shard-")
     assert told[0].startswith(f"waiting for one of {len(executor.given)} tasks that were handed out, shard-")
@@ -404,7 +404,7 @@ def test_an_executor_that_was_shut_down(tmp_path: Path) -> None:
     executor = ThreadPoolExecutor(1)
     executor.shutdown()
     with pytest.raises(WorkerError, match="the executor does not run a task: cannot schedule new futures"):
-        pack(photo_list(tmp_path / "in", 60), tmp_path / "out", shard_size="10kB", executor=executor)
+        pack(photo_list(tmp_path / "in", 60), tmp_path / "out", shard_size="10kB", on=executor)
 
 
 def test_totals_come_while_tasks_are_done(helpers: ModuleType, tmp_path: Path) -> None:

@@ -9,6 +9,7 @@ import pytest
 import torch
 from PIL import Image
 
+from shardstream import ShardOptions
 from shardstream.errors import (
     DestinationError,
     DuplicateKeyError,
@@ -61,7 +62,7 @@ def test_the_same_samples_give_the_same_bytes(tmp_path: Path) -> None:
 
 def test_every_kind_of_value(tmp_path: Path) -> None:
     fields = {"i8": "int8", "fix": "array:float32:2", "obj": "msgpack"}
-    with ShardWriter(tmp_path, format="record", fields=fields, zstd=["txt"]) as writer:
+    with ShardWriter(tmp_path, format="record", fields=fields, shards=ShardOptions(zstd=["txt"])) as writer:
         writer.write(
             {
                 "__key__": "a",
@@ -205,8 +206,8 @@ def test_overwriting(tmp_path: Path) -> None:
         ({"shard_size": "x"}, "shard_size"),
         ({"fields": {"a": "images"}}, "images"),
         ({"fields": {"a b": "int"}}, "field name"),
-        ({"zstd": ["cls"], "format": "record", "fields": {"cls": "int"}}, "compressed"),
-        ({"zstd": ["txt"]}, "tar"),
+        ({"shards": ShardOptions(zstd=["cls"]), "format": "record", "fields": {"cls": "int"}}, "compressed"),
+        ({"shards": ShardOptions(zstd=["txt"])}, "tar"),
         ({"meta": {"a": {1}}}, "meta"),
         ({"classes": [1]}, "classes"),
     ],

@@ -82,9 +82,11 @@ def test_no_secret_of_a_url_is_shown() -> None:
     keys = {"access_key_id": SECRET, "secret_access_key": SECRET}
     shown = [repr(open_store(store)), repr(open_store("s3://b/c", storage_options=keys))]
     assert "127.0.0.1" in shown[0]
-    plan = ss.pack_plan([{"__key__": "a", "n": 1}], "memory://plan", storage_options={"token": SECRET})
+    plan = ss.pack_plan(
+        [{"__key__": "a", "n": 1}], "memory://plan", storage=ss.StorageOptions(options={"token": SECRET})
+    )
     shown.append(repr(plan))
-    writer = ss.ShardWriter("memory://written", storage_options={"token": SECRET})
+    writer = ss.ShardWriter("memory://written", storage=ss.StorageOptions(options={"token": SECRET}))
     with writer:
         writer.write({"__key__": "a", "n": 1})
     shown += [repr(writer), repr(writer._destination)]

@@ -133,7 +133,7 @@ def test_the_crop_is_drawn_on_a_picture_as_it_is_stored(orientation: int, tmp_pa
     exif, file = Image.Exif(), io.BytesIO()
     exif[0x0112] = orientation
     Image.fromarray(pixels).convert("RGB").save(file, "JPEG", exif=exif, quality=95)
-    ss.pack([{"__key__": "a", "jpg": file.getvalue()}], tmp_path / "set", jpeg="keep")
+    ss.pack([{"__key__": "a", "jpg": file.getvalue()}], tmp_path / "set", images=ss.ImageOptions(jpeg="keep"))
     crop = ss.decode.RandomResizedCrop(16, scale=(0.05, 0.1), upright=True)
     shown = ss.view(ss.ShardDataset(tmp_path / "set", fields={"jpg": crop}, batch_size=1, seed=3), draws=1)
     (value,) = shown.overview.samples[0].values

@@ -140,4 +140,9 @@ def test_objects_that_stand_for_directories_hide_nothing(
     }
     for url in (s3.url(), s3.url("v2.0")):
         assert len(ss.Reader(url, storage_options=options, transport=transport)) == 3
-    assert ss.pack(s3.url(), tmp_path / "out", storage_options=options, transport=transport, workers=0).samples == 3
+    assert (
+        ss.pack(
+            s3.url(), tmp_path / "out", storage=ss.StorageOptions(options=options, transport=transport), workers=0
+        ).samples
+        == 3
+    )

@@ -87,7 +87,7 @@ def test_every_document_is_found_whole(data: st.DataObject) -> None:
         )
         store = MemoryStore({})
         format, packing = data.draw(st.sampled_from(["record", "tar"])), data.draw(st.sampled_from(["fit", "concat"]))
-        pack(made, store, format=format, packing=packing, shuffle=data.draw(st.booleans()))
+        pack(made, store, format=format, bins=ss.PackedSequences(packing=packing), shuffle=data.draw(st.booleans()))
         check(ss.Reader(store), made)
 
 
@@ -112,7 +112,7 @@ def test_a_key_that_no_document_has(tmp_path: Path) -> None:
 def test_every_version_finds_its_documents(table: bool, tmp_path: Path, home: Path) -> None:
     parts = [documents([5, 20, 3] * 30, "a"), documents([9, 1], "b"), documents([2, 31], "c")]
     for i, part in enumerate(parts):
-        pack(part, tmp_path / "out", append=i > 0, key_table=table)
+        pack(part, tmp_path / "out", append=i > 0, shards=ss.ShardOptions(key_table=table))
     for version in (1, 2, 3):
         there = [one for part in parts[:version] for one in part]
         reader = ss.Reader(tmp_path / "out", version=version)
@@ -124,7 +124,7 @@ def test_every_version_finds_its_documents(table: bool, tmp_path: Path, home: Pa
 
 def test_without_a_table_one_is_made_once(tmp_path: Path, home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     made = documents([5, 20, 3])
-    pack(made, tmp_path / "out", key_table=False)
+    pack(made, tmp_path / "out", shards=ss.ShardOptions(key_table=False))
     check(ss.Reader(tmp_path / "out"), made)
     monkeypatch.setattr(listings.DocumentKeys, "read", lambda *_: 1 / 0)
     check(ss.Reader(tmp_path / "out"), made)
@@ -164,7 +164,7 @@ def test_a_damaged_table_is_told_and_made_anew(tmp_path: Path, home: Path, caplo
 
 @pytest.mark.parametrize("pieces", [0, 5, 7, 1 << 40])
 def test_a_manifest_that_counts_other_pieces(pieces: int, tmp_path: Path, home: Path) -> None:
-    manifest = pack(documents([5, 20, 3, 1]), tmp_path / "out", key_table=False)
+    manifest = pack(documents([5, 20, 3, 1]), tmp_path / "out", shards=ss.ShardOptions(key_table=False))
     assert manifest.bins is not None
     assert manifest.bins.pieces == 6
     head = json.loads((tmp_path / "out" / "dataset.json").read_bytes())
@@ -185,11 +185,11 @@ def test_a_manifest_that_counts_other_pieces(pieces: int, tmp_path: Path, home: 
     ],
 )
 def test_bins_that_contradict_themselves(fields: dict[str, Any], what: str, tmp_path: Path, home: Path) -> None:
-    pack(documents([5, 3]), tmp_path / "out", key_table=False)
+    pack(documents([5, 3]), tmp_path / "out", shards=ss.ShardOptions(key_table=False))
     manifest = ss.Manifest.load(tmp_path / "out")
     sample = ss.Reader(tmp_path / "out")[0] | fields
     types = {name: str(kind) for name, kind in manifest.fields.items()}
-    with ss.ShardWriter(tmp_path / "bad", key_table=False, fields=types) as writer:
+    with ss.ShardWriter(tmp_path / "bad", shards=ss.ShardOptions(key_table=False), fields=types) as writer:
         writer.write(sample)
     head = json.loads((tmp_path / "bad" / "dataset.json").read_bytes())
     assert manifest.bins is not None

@@ -158,7 +158,7 @@ def test_verbs_take_it(tmp_path) -> None:
         (tmp_path / f"{name}.bin").write_bytes(name.encode() * 10)
     (tmp_path / "list.tsv").write_text("".join(f"{name}.bin\t1\n" for name in "abcdefghij"))
     store = Memory()
-    ss.pack(tmp_path / "list.tsv", store, shard_size="1kB", jpeg="keep")
+    ss.pack(tmp_path / "list.tsv", store, shard_size="1kB", images=ss.ImageOptions(jpeg="keep"))
     assert ss.Manifest.load(store).samples == 10
     merged, again, out = Memory("merged"), Memory("again"), Memory("out")
     ss.merge([store], merged)

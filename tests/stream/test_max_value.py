@@ -37,7 +37,7 @@ def written(folder: Path, **fields: Any) -> Path:
     """Eight samples with one value of 3,000 bytes, which only the first has, and a label."""
     zstd = [name for name in fields if name == "packed"]
     types = {"fixed": "array:uint8:3000"} if "fixed" in fields else {}
-    with ss.ShardWriter(folder, format="record", zstd=zstd, fields=types) as writer:
+    with ss.ShardWriter(folder, format="record", shards=ss.ShardOptions(zstd=zstd), fields=types) as writer:
         for i in range(8):
             writer.write({"__key__": f"k{i}", "cls": i} | (fields if i == 0 or "whole" in folder.name else {}))
     return folder

@@ -26,7 +26,14 @@ def bins(tmp_path_factory: pytest.TempPathFactory) -> Path:
     for i in range(400):
         ids = draws.integers(1, 60_000, draws.integers(1, 24))
         documents.append({"__key__": f"d{i}", "ids": ids, "n": i} | ({"loss_mask": ids % 3 > 0} if i % 4 == 0 else {}))
-    ss.pack(documents, out, bins=SIZE, token_dtype="uint16", format="record", shard_size="3kB", workers=0)
+    ss.pack(
+        documents,
+        out,
+        bins=ss.PackedSequences(SIZE, token_dtype="uint16"),
+        format="record",
+        shard_size="3kB",
+        workers=0,
+    )
     return out
 
 

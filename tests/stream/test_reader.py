@@ -142,7 +142,7 @@ def test_iterating_holds_few_bytes_however_they_are_spread(tmp_path: Path, monke
     monkeypatch.setattr(dataset_rows, "_PART", 10_000)
     sizes = [1] * 300 + [9000] * 8
     with ss.ShardWriter(
-        tmp_path, format="record", zstd=["packed"], fields={"plain": "bytes", "packed": "bytes"}
+        tmp_path, format="record", shards=ss.ShardOptions(zstd=["packed"]), fields={"plain": "bytes", "packed": "bytes"}
     ) as writer:
         for i, size in enumerate(sizes):
             values = {"plain": bytes(size)} if i % 2 else {"packed": bytes(size)}
@@ -223,7 +223,7 @@ def test_every_version_finds_its_first_samples(versions: list[list[str]], table:
         patch.setattr(key_table, "_LEAST_BLOCK", 3)
         folder = Path(root) / "set"
         for keys in versions:
-            write(folder, *keys, key_table=table)
+            write(folder, *keys, shards=ss.ShardOptions(key_table=table))
         there: list[str] = []
         for number, keys in enumerate(versions, 1):
             there += keys
@@ -258,7 +258,7 @@ def test_what_changes_the_data_drops_its_tables(tmp_path: Path) -> None:
     with ss.ShardWriter(folder, overwrite=True) as writer:
         writer.write({"__key__": "c"})
     assert [*folder.glob("keys-*")] == [table_of(folder)]
-    with ss.ShardWriter(folder, overwrite=True, key_table=False) as writer:
+    with ss.ShardWriter(folder, overwrite=True, shards=ss.ShardOptions(key_table=False)) as writer:
         writer.write({"__key__": "d"})
     assert not [*folder.glob("keys-*")]
 
@@ -276,7 +276,7 @@ def test_without_a_table_one_is_made_once(tmp_path: Path, home: Path, monkeypatc
 def test_changed_data_is_never_answered_from_an_old_table(tmp_path: Path, home: Path) -> None:
     folder = tmp_path / "set"
     for keys in (["a", "b"], ["b", "a"], ["c"]):
-        with ss.ShardWriter(folder, overwrite=True, key_table=False) as writer:
+        with ss.ShardWriter(folder, overwrite=True, shards=ss.ShardOptions(key_table=False)) as writer:
             for key in keys:
                 writer.write({"__key__": key})
         reader = ss.Reader(folder)
@@ -287,7 +287,7 @@ def test_changed_data_is_never_answered_from_an_old_table(tmp_path: Path, home: 
 
 def test_with_a_cache_it_is_kept_there(tmp_path: Path, home: Path) -> None:
     folder, cache = tmp_path / "set", tmp_path / "cache"
-    fingerprint = write(folder, *names(20), key_table=False).fingerprint
+    fingerprint = write(folder, *names(20), shards=ss.ShardOptions(key_table=False)).fingerprint
     reader = ss.Reader(folder, cache=cache)
     assert "k/3" in reader
     assert (cache / "sets" / fingerprint / f"{fingerprint}.keys").exists()
@@ -301,7 +301,7 @@ def test_with_a_cache_it_is_kept_there(tmp_path: Path, home: Path) -> None:
 
 def test_a_full_cache_leaves_it_to_the_user_s_folder(tmp_path: Path, home: Path) -> None:
     folder = tmp_path / "set"
-    write(folder, *names(20), key_table=False)
+    write(folder, *names(20), shards=ss.ShardOptions(key_table=False))
     assert "k/3" in ss.Reader(folder, cache=ss.Cache(tmp_path / "cache", size=10))
     assert [*home.glob("[0-9a-f]*")]
 
@@ -310,7 +310,7 @@ def test_a_full_cache_leaves_it_to_the_user_s_folder(tmp_path: Path, home: Path)
 @pytest.mark.parametrize("how", ["cut", "damaged", "end", "empty", "foreign"])
 def test_a_damaged_table_is_made_anew_with_a_warning(where, how, tmp_path: Path, home: Path, caplog) -> None:
     folder = tmp_path / "set"
-    write(folder, *names(50), key_table=where == "data set")
+    write(folder, *names(50), shards=ss.ShardOptions(key_table=where == "data set"))
     if where == "kept":
         assert "k/1" in ss.Reader(folder)
         (file,) = home.glob("[0-9a-f]*")
@@ -347,7 +347,7 @@ def test_a_folder_that_cannot_be_written_costs_a_warning(tmp_path: Path, monkeyp
     (tmp_path / "file").write_text("")
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))
     folder = tmp_path / "set"
-    write(folder, *names(5), key_table=False)
+    write(folder, *names(5), shards=ss.ShardOptions(key_table=False))
     assert ss.Reader(folder).get("k/3")["__key__"] == "k/3"
     assert "cannot be kept" in caplog.text
 
@@ -356,14 +356,14 @@ def test_a_folder_that_cannot_be_written_costs_a_warning(tmp_path: Path, monkeyp
 def test_a_kept_table_grows_with_its_data_set(damaged: bool, tmp_path: Path, home: Path, monkeypatch) -> None:
     """Only the new shards are looked at; all of them where the table of the old version is damaged."""
     folder = tmp_path / "set"
-    old = write(folder, *names(50), key_table=False)
+    old = write(folder, *names(50), shards=ss.ShardOptions(key_table=False))
     assert "k/3" in ss.Reader(folder)
     (file,) = home.glob("[0-9a-f]*")
     if damaged:
         data = bytearray(file.read_bytes())
         data[5] ^= 1
         file.write_bytes(data)
-    new = write(folder, "n/0", "k/3", key_table=False)
+    new = write(folder, "n/0", "k/3", shards=ss.ShardOptions(key_table=False))
     looked, whole = [], listings.hashes_of
     monkeypatch.setattr(listings, "hashes_of", lambda keys: looked.append(list(keys)) or whole(keys))
     reader = ss.Reader(folder)
@@ -376,9 +376,9 @@ def test_a_history_that_contradicts_the_shards_is_no_beginning_of_a_table(
     shards: int, tmp_path: Path, home: Path
 ) -> None:
     folder = tmp_path / "set"
-    write(folder, *names(50), key_table=False)
+    write(folder, *names(50), shards=ss.ShardOptions(key_table=False))
     assert "k/3" in ss.Reader(folder)
-    write(folder, "n/0", key_table=False)
+    write(folder, "n/0", shards=ss.ShardOptions(key_table=False))
     head = json.loads((folder / "dataset.json").read_bytes())
     assert head["history"][0]["shards"] == 3
     head["history"][0]["shards"] = shards
@@ -404,7 +404,7 @@ def look_up_and_die(folder: Path, found: Any) -> None:
 
 def test_two_processes_at_once_and_one_that_was_killed(tmp_path: Path, home: Path) -> None:
     folder = tmp_path / "set"
-    write(folder, *names(50), key_table=False)
+    write(folder, *names(50), shards=ss.ShardOptions(key_table=False))
     fork = multiprocessing.get_context("fork")
     found = fork.SimpleQueue()
     died = fork.Process(target=look_up_and_die, args=(folder, found))
@@ -433,7 +433,7 @@ def far(s3: S3Place, s3_server) -> Iterator[tuple[dict, FaultProxy]]:
 @pytest.mark.parametrize("table", [True, False])
 def test_a_first_get_from_a_store_takes_four_requests(table: bool, s3: S3Place, far, home: Path) -> None:
     options, proxy = far
-    write(s3.url(), *names(300), key_table=table, storage_options=s3.options)
+    write(s3.url(), *names(300), shards=ss.ShardOptions(key_table=table), storage=ss.StorageOptions(options=s3.options))
     if not table:
         assert "k/1" in ss.Reader(s3.url(), storage_options=s3.options)
     reader = ss.Reader(s3.url(), storage_options=options)

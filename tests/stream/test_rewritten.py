@@ -147,7 +147,7 @@ def test_other_bytes_are_a_changed_object_and_no_damage(web, folder, on_error) -
 @pytest.mark.parametrize("without", ["checksums", "verify"])
 def test_what_cannot_be_compared_is_not_read_anew(web, folder, tmp_path, without) -> None:
     if without == "checksums":
-        folder = written(tmp_path / "set", checksums=False)
+        folder = written(tmp_path / "set", shards=ss.ShardOptions(checksums=False))
     upload(folder, web)
     with pytest.raises(ChangedError, match="replaced"):
         epoch(open_set(web, verify=without != "verify"), {3: lambda: again(folder, web)})

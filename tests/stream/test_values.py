@@ -190,7 +190,9 @@ def test_max_value(tmp_path: Path, format: str) -> None:
 
 
 def test_compressed(tmp_path: Path) -> None:
-    with ss.ShardWriter(tmp_path / "z", format="record", fields={"row": "values:uint16"}, zstd=["row"]) as writer:
+    with ss.ShardWriter(
+        tmp_path / "z", format="record", fields={"row": "values:uint16"}, shards=ss.ShardOptions(zstd=["row"])
+    ) as writer:
         for number in range(8):
             writer.write({"__key__": f"{number}", "id": number, "row": row(number)})
     batch = ss.ShardDataset(tmp_path / "z", batch_size=8).peek()

@@ -162,7 +162,7 @@ def _make(place: Path) -> None:
     draws = np.random.default_rng(0)
     lengths = np.maximum(np.exp(draws.normal(np.log(490), 1.2, BINS * SIZE // 1000)), 1).astype(int)
     documents = [{"ids": draws.integers(0, VOCABULARY, length, dtype=np.uint16)} for length in lengths]
-    ss.pack(documents, place / "bins", bins=SIZE, token_dtype="uint16", format="record")  # noqa: S106
+    ss.pack(documents, place / "bins", bins=ss.PackedSequences(SIZE, token_dtype="uint16"), format="record")  # noqa: S106
     rows = list(ss.Reader(place / "bins"))
     np.concatenate([row["ids"] for row in rows]).tofile(place / "tokens.bin")
     np.savez(place / "lengths.npz", *(row["ids.lengths"] for row in rows))
@@ -300,8 +300,8 @@ def _stored_bins() -> Path:
     if not (folder / "dataset.json").exists():
         tokens = np.random.default_rng(2).integers(0, VOCABULARY, 2 * SIZE, dtype=np.uint16)
         documents = ({"ids": tokens[number % SIZE :][:SIZE]} for number in range(STREAMED))
-        how: dict[str, Any] = {"token_dtype": "uint16", "format": "record", "shard_size": 67_000_000}
-        ss.pack(documents, folder, bins=SIZE, workers=0, **how)
+        bins = ss.PackedSequences(SIZE, token_dtype="uint16")  # noqa: S106
+        ss.pack(documents, folder, bins=bins, format="record", shard_size=67_000_000, workers=0)
     return folder
 
 
@@ -332,8 +332,8 @@ def tokenizing() -> dict[str, Any]:
     rows.write_text("".join(json.dumps({"text": text}) + "\n" for text in texts))
     shutil.rmtree(out, ignore_errors=True)
     begun = time.perf_counter()
-    how: dict[str, Any] = {"tokenize": tokenizer, "eos": END, "format": "record", "shard_size": "1MB"}
-    ss.pack(rows, out, bins=2048, workers=WORKERS, **how)
+    bins = ss.PackedSequences(2048, tokenizer=tokenizer, eos=END)
+    ss.pack(rows, out, bins=bins, format="record", shard_size="1MB", workers=WORKERS)
     packed = time.perf_counter() - begun
     parts = [(tokenizer, texts[number::WORKERS]) for number in range(WORKERS)]
     with multiprocessing.get_context("spawn").Pool(WORKERS) as pool:

@@ -93,7 +93,11 @@ def write(folder: Path, format: str, **options: Any) -> Path:
 
 def files_of(folder: Path) -> Iterator[Target]:
     """Every file of data sets in each format, and of a cache of one."""
-    for name, options in (("tar", {}), ("record", {}), ("record, zstd", {"zstd": ["txt", "json"]})):
+    for name, options in (
+        ("tar", {}),
+        ("record", {}),
+        ("record, zstd", {"shards": ss.ShardOptions(zstd=["txt", "json"])}),
+    ):
         url = write(folder / name.replace(", ", "-"), name.partition(",")[0], **options)
         for path in sorted(url.iterdir()):
             yield Target(f"{name}: {path.name}", path, lambda url=url: samples(url))  # type: ignore[misc]

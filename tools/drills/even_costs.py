@@ -28,7 +28,12 @@ def write(folder: Path, count: int) -> NDArray[np.float32]:
     draws = np.random.default_rng(0)
     seconds = np.exp(draws.normal(np.log(MEDIAN), SIGMA, count)).clip(0.2, 60).astype(np.float32)
     clips = ({"__key__": f"c{i:07}", "seconds": float(one)} for i, one in enumerate(seconds.tolist()))
-    how: dict[str, Any] = {"fields": {"seconds": "float32"}, "format": "record", "key_table": False, "shuffle": False}
+    how: dict[str, Any] = {
+        "fields": {"seconds": "float32"},
+        "format": "record",
+        "shards": ss.ShardOptions(key_table=False),
+        "shuffle": False,
+    }
     begun = time.perf_counter()
     ss.pack(clips, folder, shard_size=PER_SHARD * _ROW, workers=0, progress=None, **how)
     print(

@@ -49,7 +49,7 @@ def provide() -> dict[str, Any]:
 def write(place: S3Place, seed: int) -> None:
     """A data set whose samples say what their bytes are, and which data set they are of."""
     draws = np.random.default_rng(seed)
-    with ss.ShardWriter(place.url(), shard_size=SHARD_SIZE, storage_options=place.options) as writer:
+    with ss.ShardWriter(place.url(), shard_size=SHARD_SIZE, storage=ss.StorageOptions(options=place.options)) as writer:
         for number in range(SAMPLES):
             raw = draws.bytes(int(draws.integers(1, LARGEST)))
             digest = f"{seed} {xxhash.xxh3_64_hexdigest(raw)}"

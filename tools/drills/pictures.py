@@ -103,7 +103,9 @@ def judge(path: Path) -> tuple[str, str, str]:
         good.write_bytes(save(photo(8, 8), "PNG"))
         source = Path(folder) / "list.jsonl"
         source.write_text("".join(json.dumps({"at": str(one)}) + "\n" for one in (good, path)))
-        options = PackOptions(fields={"image": "at:file"}, key="line", jpeg="keep", shuffle=False)
+        options = PackOptions(
+            fields={"image": "at:file"}, key="line", images=ss.ImageOptions(jpeg="keep"), shuffle=False
+        )
         packed = run_pack(source, f"{folder}/out", options, workers=0)
         if packed.rejects:
             assert packed.first_reject is not None

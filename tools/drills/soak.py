@@ -48,7 +48,7 @@ Rates: TypeAlias = dict[bool, list[float]]
 def write(place: S3Place | AzurePlace) -> None:
     """A data set whose samples say what their bytes are."""
     draws = np.random.default_rng(0)
-    with ss.ShardWriter(place.url(), shard_size=SHARD_SIZE, storage_options=place.options) as writer:
+    with ss.ShardWriter(place.url(), shard_size=SHARD_SIZE, storage=ss.StorageOptions(options=place.options)) as writer:
         for number in range(SAMPLES):
             raw = draws.bytes(int(draws.integers(1, LARGEST)))
             writer.write({"__key__": str(number), "raw": raw, "sum": xxhash.xxh3_64_hexdigest(raw)})

@@ -57,7 +57,7 @@ def export(
     A run that was interrupted goes on when the same command is given again.
     """
     with drawing("exporting", quiet=quiet or as_json) as draw:
-        report = export_all(url, dest, progress=draw, **arguments_of({"to": to} | flags))
+        report = export_all(url, dest, progress=draw, **arguments_of({"to": to} | flags, export_all))
     print_found(report, _print, format_url(dest), to.value, as_json=as_json)
 
 

@@ -43,7 +43,7 @@ def merge(
     They need one format, and equal types of equal fields; keys are unique in the result. A run that was interrupted
     goes on when the same command is given again.
     """
-    given = arguments_of(flags)
+    given = arguments_of(flags, merge_all)
     given["version"] = [_parse_version(text) for text in given["version"]] if given["version"] else None
     with drawing("merging", quiet=quiet or as_json) as draw:
         manifest = merge_all(urls, dest, progress=draw, **given)

@@ -14,15 +14,13 @@ from shardstream.cli.report import print_found
 from shardstream.cli.stores import format_url
 from shardstream.pack.dry_run import dry_run as look
 from shardstream.pack.options import PackOptions
-from shardstream.pack.output.places import StorageArguments, take_options
+from shardstream.pack.output.places import StorageOptions
 from shardstream.pack.run import pack as pack_source
 from shardstream.pack.run import run_pack
 
 
 @command(
     pack_source,
-    meta="{}",
-    zstd=None,
     examples=(
         "shardstream pack photos/ shards/                    # folders of classes",
         "shardstream pack list.tsv shards/ --labels name     # lines of path<TAB>label",
@@ -56,11 +54,11 @@ def pack(
     DEST/rejects.jsonl. A run that was interrupted or killed goes on when the same command is given again; once the data
     set is complete, it does nothing.
     """
-    given = arguments_of(flags)
-    given |= {"fields": parse_fields(given["fields"]), "zstd": given["zstd"] or ()}
-    options = take_options(PackOptions, given)
+    given = arguments_of(flags, pack_source)
+    given |= {"fields": parse_fields(given["fields"])}
+    options = PackOptions.take(given)
     if dry_run:
-        storage = take_options(StorageArguments, given)
+        storage = given["storage"] or StorageOptions()
         with drawing("looking", quiet=quiet or as_json) as draw:
             found = look(source, dest, options, storage=storage, workers=given["workers"], progress=draw)
         print_found(found, print_dry_run, format_url(source), format_url(dest), as_json=as_json)

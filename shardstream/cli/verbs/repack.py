@@ -7,7 +7,7 @@ from typing import Annotated, Any, Optional
 import typer
 
 from shardstream.cli.commands import command
-from shardstream.cli.flags import Format, Jpeg, JsonLines, arguments_of
+from shardstream.cli.flags import Format, JsonLines, arguments_of
 from shardstream.cli.packing import json_lines, kept_when_interrupted, print_report
 from shardstream.cli.progress import drawing
 from shardstream.cli.stores import format_url
@@ -37,15 +37,8 @@ class RepackFlags:
         typer.Option(help="Framing of the shards. (default: as it is)"),
     ]
     shuffle: Annotated[bool, typer.Option(help="Shuffle, or keep the stored order.")]
-    jpeg: Annotated[
-        Jpeg, typer.Option(help="keep leaves JPEG files as they are; addressable makes crops decode alone.")
-    ]
     drop_damaged: Annotated[
         bool, typer.Option("--drop-damaged", help="Decode every picture, and leave out the samples of damaged ones.")
-    ]
-    zstd: Annotated[
-        Optional[list[str]],  # noqa: UP045
-        typer.Option(help="Field to compress; record only, may be repeated. (default: as it is)", metavar="FIELD"),
     ]
 
 
@@ -69,8 +62,8 @@ def repack(
     Stored values go from shards to shards as they are; class names and metadata stay. A run that was interrupted goes
     on when the same command is given again.
     """
-    given = arguments_of(flags)
-    given |= {"fields": given["fields"] or None, "zstd": given["zstd"] or None}
+    given = arguments_of(flags, repack_dataset)
+    given |= {"fields": given["fields"] or None}
     given |= {"where": None if given["where"] is None else Rows.load(given["where"])}
     with kept_when_interrupted(), drawing("packing", quiet=quiet or as_json) as draw:
         report = run_repack(url, dest, **given, progress=json_lines() if as_json else draw)

@@ -1,7 +1,8 @@
 """Documents as bins: rows of so many tokens each, in which no document is cut that need not be.
 
 ==================== ===================================================================
-``binning``          what is asked for, checked
+``sequences``        ``PackedSequences``: the options of bins
+``binning``          how documents become bins, checked
 ``tokenizers``       tokenizers of other libraries, in a form that travels
 ``texts``            the texts of samples as tokens
 ``documents``        from the contents of a sample to a document: tokens, and what it has besides

@@ -65,14 +65,18 @@ class Binning:
             )
         check_field_name(self.field)
         if not _is_integer(self.least):
-            raise UsageError(f"bin_min must be an integer, got {self.least!r}", hint="leave it out for bins / 4")
+            raise UsageError(
+                f"bins=PackedSequences(min=...) (--bin-min) must be an integer, got {self.least!r}",
+                hint="leave it out for a quarter of the length",
+            )
         if not self.least:
             object.__setattr__(self, "least", self.size // _PARTS if self.size % _PARTS == 0 else self.size)
         parts, rest = divmod(self.size, self.least) if self.least > 0 else (0, 0)
         if rest or parts & (parts - 1) or not parts:
             raise UsageError(
-                f"bin_min must be bins divided by a power of two, got {self.least:,} for bins of {self.size:,}",
-                hint=f"bin_min={self.size} for bins that are never read as shorter rows",
+                "bins=PackedSequences(min=...) (--bin-min) must be their length divided by a power of two, got "
+                f"{self.least:,} for bins of {self.size:,}",
+                hint=f"min={self.size} (--bin-min {self.size}) for bins that are never read as shorter rows",
             )
         _check_one_of("packing", self.packing, _PACKINGS)
         _check_one_of("long", self.long, _LONG)

@@ -172,12 +172,12 @@ class StoredDocuments(Source):
 
     @property
     def inherited(self) -> dict[str, Any]:
-        """What new bins have of the old ones, as arguments of `pack`."""
+        """What new bins have of the old ones, as fields of `PackedSequences`."""
         bins = self._bins
         dtype = self.manifest.fields[bins.field].dtype
         assert dtype is not None
         return {
-            "bin_field": bins.field,
+            "field": bins.field,
             "pad": bins.pad,
             "token_dtype": dtype.name,
             "tokenizer_id": bins.tokenizer,

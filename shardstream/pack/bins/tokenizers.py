@@ -95,7 +95,7 @@ class Tokenizer:
 
 
 def tokenizer_of(given: Any, *, name: str | None, allow_special: bool, conversations: bool) -> Tokenizer:
-    """What ``tokenize=`` means.
+    """What ``tokenizer=`` means.
 
     Args:
         given: A tokenizer, a function of a text, the path of a ``tokenizer.json``, or ``"tiktoken:NAME"``.
@@ -113,7 +113,7 @@ def tokenizer_of(given: Any, *, name: str | None, allow_special: bool, conversat
         given = _named(os.fspath(given), conversations)
     library = _library_of(given)
     if library is None and not callable(given):
-        raise UsageError(f"tokenize cannot be {given!r}", hint=_HINT)
+        raise UsageError(f"the tokenizer cannot be {given!r}", hint=_HINT)
     if library is not None and name is not None:
         raise UsageError(
             f"tokenizer_id={name!r} beside a tokenizer that is known by what it holds",
@@ -146,7 +146,7 @@ def _known(kind: Kind, content: Any, allow_special: bool, vocabulary: int) -> To
 def _function(given: Encode, name: str | None) -> Tokenizer:
     if name is None:
         raise UsageError(
-            f"tokenize={getattr(given, '__name__', given)!r} is a function, which only its name tells from others",
+            f"tokenizer={getattr(given, '__name__', given)!r} is a function, which only its name tells from others",
             hint="name it and its version: tokenizer_id='my-words-1'",
         )
     return Tokenizer("function", name, b"", given)
@@ -183,7 +183,7 @@ def _pretrained(path: Path) -> Any:
         if "trust_remote_code" in str(error):
             raise UsageError(
                 f"the tokenizer in {path} needs Python code from its directory, which is never run",
-                hint="read that code, load the tokenizer by transformers yourself, and give it as tokenize=",
+                hint="read that code, load the tokenizer by transformers yourself, and give it as tokenizer=",
             ) from error
         raise UsageError(f"{path} cannot be read as a tokenizer: {error}", hint=_HINT) from error
 

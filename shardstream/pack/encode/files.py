@@ -14,7 +14,7 @@ from shardstream.cgroups import memory_limit
 from shardstream.errors import AccessError, ChangedError, DecodeError, NotFoundError, StorageError, UsageError
 from shardstream.faults import FaultKind, fault_kind
 from shardstream.images.formats import BY_SUFFIX
-from shardstream.pack.encode.images import ImageOptions
+from shardstream.pack.encode.images import ImageHandling
 from shardstream.sizes import size
 from shardstream.storage import Location, RetryPolicy, Store, open_store
 from shardstream.storage.base.address import Address, parse
@@ -61,7 +61,7 @@ class Files:
     """
 
     def __init__(
-        self, access: Access | None = None, *, lenient: bool = False, images: ImageOptions | None = None
+        self, access: Access | None = None, *, lenient: bool = False, images: ImageHandling | None = None
     ) -> None:
         self._access = access or Access()
         self._lenient = lenient
@@ -153,7 +153,7 @@ class Files:
         return store.with_policy(_WEB) if address.kind == "http" else store
 
 
-def _files(access: Access, lenient: bool, images: ImageOptions | None) -> Files:
+def _files(access: Access, lenient: bool, images: ImageHandling | None) -> Files:
     return Files(access, lenient=lenient, images=images)
 
 
@@ -167,7 +167,7 @@ def _address(url: str) -> Address:
     return address
 
 
-def read_file(path: str, images: ImageOptions | None = None) -> bytes:
+def read_file(path: str, images: ImageHandling | None = None) -> bytes:
     """The content of a regular file.
 
     Args:
@@ -201,7 +201,7 @@ def read_file(path: str, images: ImageOptions | None = None) -> bytes:
     return data
 
 
-def _check_large(start: Callable[[], bytes], path: str, length: int, images: ImageOptions | None) -> None:
+def _check_large(start: Callable[[], bytes], path: str, length: int, images: ImageHandling | None) -> None:
     """Refuse a file that is not what its name says, or that memory has no room for, before it is read; Unreadable."""
     if images is not None and path.rpartition(".")[2].lower() in BY_SUFFIX:
         try:

@@ -19,6 +19,7 @@ from shardstream.images.header import ImageInfo, not_read, probe
 from shardstream.images.jpeg.segments import stripped
 from shardstream.images.jpeg.transcode import DEFAULT_WIDTH, make_addressable
 from shardstream.images.shrink import shrink
+from shardstream.options import PACK, option
 from shardstream.pack.sources.base import File
 from shardstream.sizes import size as told_size
 
@@ -40,37 +41,53 @@ _BESIDE = 256 << 20
 """Bytes that may stand beside the pixels of a JPEG file: profiles, a depth map, the video of a motion photo."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, kw_only=True)
 class ImageOptions:
-    """The arguments of `pack` that say what becomes of images.
+    """What becomes of images, as ``images=`` of `pack` and `repack`.
 
     Attributes:
-        jpeg: ``"addressable"`` or ``"keep"``.
-        segment_width: Pixels across between two restart markers of an addressable file, about.
-        strip: Whether EXIF, profiles and comments of JPEG files are dropped.
-        max_side: Pixels of the longer side; larger images are made smaller. ``None``: as large as they are.
-        quality: Of JPEG and WebP files that are made smaller; ``None`` is 90.
-        max_pixels: Images of more are refused.
-        damaged: ``"reject"`` damaged files, or ``"keep"`` them as they are.
-        check: How it is found that a file is damaged: by its ``"header"`` and structure, or also by its ``"decode"``.
+        jpeg: ``"addressable"`` rewrites JPEG files, losslessly, so that a crop costs only its own decoding; any decoder
+            reads them, and the original can be had back to the byte. Files for which that cannot be done (progressive,
+            CMYK, ...) are kept, and counted in the report. ``"keep"`` stores all files as they are. Default:
+            ``"addressable"``; of `repack`, ``"keep"``.
+        max_side: Make larger images smaller, to this many pixels of the longer side: filtered, and encoded anew; gray
+            and palette PNG, which may hold labels, by nearest pixel centers. Default: as large as they are.
+        quality: Of JPEG and WebP files made smaller by ``max_side``, 1 to 100. Default 90.
+        strip: Drop EXIF (but for the orientation), color profiles and comments of JPEG files.
+        check: How damaged pictures are found. ``"header"`` (default) sees files that are cut short, and what is not a
+            picture, at no cost to speak of. ``"decode"`` decodes every picture as well, and takes for damage what
+            readers would refuse, or fill up with gray (``docs/packing.md`` says what it costs). Not for `repack`.
+        max_pixels: Images of more pixels are rejected: a file of kilobytes can claim to hold any number. The default is
+            Pillow's limit, for 256 MiB in memory.
+        segment_width: Pixels across of the parts that can be decoded alone, about: they divide a row of the image
+            evenly. Narrower ones cut crops closer and take more bytes: 64 takes 2 to 3 % (``docs/jpeg.md``).
 
     Raises:
         UsageError: A value that is not allowed.
-        MissingExtraError: A package that is needed for this is not installed.
+
+    Example:
+        >>> images = ss.ImageOptions(max_side=512, quality=85)
     """
 
-    jpeg: Jpeg = "addressable"
-    segment_width: int = DEFAULT_WIDTH
-    strip: bool = False
-    max_side: int | None = None
-    quality: int | None = None
-    max_pixels: int = DEFAULT_MAX_PIXELS
-    damaged: Damaged = "reject"
-    check: Check = "header"
+    jpeg: Jpeg | None = option(
+        None,
+        "addressable rewrites JPEG files, losslessly, so that crops decode alone; keep does not. "
+        "(default: addressable; repack: keep)",
+    )
+    max_side: int | None = option(
+        None, "Make larger images smaller, to this longer side; they are encoded anew.", metavar="PIXELS"
+    )
+    quality: int | None = option(None, "Of images made smaller, 1 to 100. (default: 90)", metavar="N")
+    strip: bool = option(False, "Drop EXIF, profiles and comments of JPEG files.")
+    check: Check = option(
+        "header", "How damage is found: header sees files that are cut short, decode decodes every picture.", verbs=PACK
+    )
+    max_pixels: int = option(DEFAULT_MAX_PIXELS, "Reject images of more pixels.", metavar="PIXELS")
+    segment_width: int = option(DEFAULT_WIDTH, "Pixels across of what can be decoded alone.", metavar="PIXELS")
 
     def __post_init__(self) -> None:
-        _check_choice("jpeg", self.jpeg, Jpeg, "'keep' stores files as they are")
-        _check_choice("damaged", self.damaged, Damaged, "'reject' leaves damaged pictures out, 'keep' stores them")
+        if self.jpeg is not None:
+            _check_choice("jpeg", self.jpeg, Jpeg, "'keep' stores files as they are")
         _check_choice("check", self.check, Check, "'decode' finds more damage and takes longer")
         _check_number("segment_width", self.segment_width, 8, 65_535)
         _check_number("max_pixels", self.max_pixels, 1, ANY_PIXELS)
@@ -80,8 +97,32 @@ class ImageOptions:
             _check_number("quality", self.quality, 1, 100)
             if self.max_side is None:
                 raise UsageError(
-                    "quality= without max_side= changes nothing", hint="write max_side= too, or leave quality= out"
+                    "quality= without max_side= changes nothing",
+                    hint="images=ImageOptions(max_side=..., quality=...), or leave quality= out",
                 )
+
+
+@dataclass(frozen=True, kw_only=True)
+class ImageHandling(ImageOptions):
+    """What becomes of images as they are packed: options, and what becomes of damaged ones.
+
+    Attributes:
+        damaged: ``"reject"`` damaged files, or ``"keep"`` them as they are.
+
+    Raises:
+        UsageError: A value that is not allowed.
+    """
+
+    damaged: Damaged = "reject"
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        _check_choice("damaged", self.damaged, Damaged, "'reject' leaves damaged pictures out, 'keep' stores them")
+
+    @classmethod
+    def of(cls, options: ImageOptions, damaged: Damaged) -> ImageHandling:
+        """The same options, JPEG files being addressable unless they say otherwise."""
+        return cls(**vars(options) | {"jpeg": options.jpeg or "addressable", "damaged": damaged})
 
     def check_packages(self) -> None:
         """Say early which package is missing, whatever there is to pack."""
@@ -100,7 +141,9 @@ class ImageOptions:
             values: Of samples: contents of files, or files by their names. Looked at only where there is no numba.
         """
         if self.lacks_numba and any(map(_is_jpeg, values)):
-            require("numba", extra="pack", purpose="to make JPEG files addressable (jpeg='keep' does without)")
+            require(
+                "numba", extra="pack", purpose="to make JPEG files addressable (ImageOptions(jpeg='keep') does without)"
+            )
 
     @property
     def identity(self) -> dict[str, Any]:

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple, TypeAlias
 from shardstream.errors import DecodeError, FieldError, MissingExtraError, ShardStreamError
 from shardstream.faults import fault_kind
 from shardstream.pack.encode.files import Unreadable
-from shardstream.pack.encode.images import ImageDecoding, ImageOptions
+from shardstream.pack.encode.images import ImageDecoding, ImageHandling
 from shardstream.pack.sources.base import File, Item, LabelFile
 from shardstream.pack.sources.declared import array_dtype
 from shardstream.pack.sources.values import KEY, encode
@@ -54,7 +54,7 @@ class SampleEncoder:
         declared: Types of fields as they are stored, which go before those.
     """
 
-    images: ImageOptions
+    images: ImageHandling
     types: Mapping[str, FieldType] = field(default_factory=dict)
     transform: Transform | None = None
     declared: Mapping[str, FieldType] = field(default_factory=dict)

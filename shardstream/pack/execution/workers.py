@@ -98,20 +98,20 @@ def check_travels(task: Task, dumps: Callable[[object], bytes] = pickle.dumps) -
         dumps: What they are pickled with.
 
     Raises:
-        UsageError: ``storage_options``, ``source_options``, ``transform``, ``tokenize`` or the source hold what cannot
+        UsageError: ``storage``, ``transform``, ``tokenizer`` or the source hold what cannot
             be pickled.
     """
     parts: dict[str, object] = {"storage_options": task.dest, "source_options": task.files, "the source": task.part}
     if isinstance(task, ShardTask):
         parts["transform"] = task.recipe.transform
         if isinstance(task.recipe, DocumentEncoder):
-            parts["tokenize"] = task.recipe.texts
+            parts["tokenizer"] = task.recipe.texts
     for name, value in parts.items():
         try:
             dumps(value)
         except Exception as error:  # whatever an object of somebody else's raises
             how = "give credentials by value or through the environment"
-            if name in ("transform", "tokenize"):
+            if name in ("transform", "tokenizer"):
                 how = "define it at the top of a module"
             raise UsageError(
                 f"{name} cannot be sent to worker processes: {type(error).__name__}",

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import json
-import os
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias, get_args
 
@@ -14,6 +13,7 @@ from numpy.typing import NDArray
 from shardstream.dataset.dataset_rows import DatasetRows
 from shardstream.dataset.opened import OpenedDataset
 from shardstream.errors import DestinationError, UsageError
+from shardstream.options import takes_flat
 from shardstream.pack.execution.jobs import Jobs
 from shardstream.pack.execution.workers import check_workers, run_local, worker_count
 from shardstream.pack.export.contract import FOLDER, STATE_NAME, Compression, Target
@@ -23,11 +23,10 @@ from shardstream.pack.export.parquet import ParquetTarget
 from shardstream.pack.export.task import Export, ExportTask
 from shardstream.pack.export.webdataset import WebDatasetTarget
 from shardstream.pack.output.destination import remove_folder
-from shardstream.pack.output.places import StorageArguments, take_options
+from shardstream.pack.output.places import StorageOptions
 from shardstream.pack.output.stats import PackStats
 from shardstream.progress import OnProgress, ProgressEvent
-from shardstream.storage import PathOrUrl, Store, Transport, open_store
-from shardstream.storage.cache import Cache
+from shardstream.storage import PathOrUrl, Store, open_store
 
 ExportFormat: TypeAlias = Literal["files", "webdataset", "parquet", "mds"]
 Jpeg: TypeAlias = Literal["original", "keep"]
@@ -59,6 +58,7 @@ class ExportReport:
     seconds: float
 
 
+@takes_flat(storage=StorageOptions)
 def export(
     url: PathOrUrl,
     dest: PathOrUrl,
@@ -69,12 +69,8 @@ def export(
     compression: Compression | None = None,
     workers: int | None = None,
     progress: OnProgress | None = None,
-    storage_options: Mapping[str, Any] | None = None,
-    source_options: Mapping[str, Any] | None = None,
-    dest_options: Mapping[str, Any] | None = None,
-    transport: Transport = "auto",
-    cache: str | os.PathLike[str] | Cache | None = None,
-    replicas: Sequence[PathOrUrl] = (),
+    storage: StorageOptions | None = None,
+    **flat: Any,
 ) -> ExportReport:
     """Write a data set as single files, WebDataset or MDS shards, or Parquet tables, which others read without us.
 
@@ -95,13 +91,8 @@ def export(
         compression: ``"zstd"`` compresses shards of MDS. Default: none is.
         workers: Processes; ``None`` for one a core, 0 or 1 to work in this process.
         progress: Called with a `ProgressEvent` some ten times a second.
-        storage_options: Credentials and settings of stores by name, for ``url``, replicas and ``dest``, see `pack`.
-            Default: those of the environment.
-        source_options: Those of ``url`` and replicas alone, in their stead.
-        dest_options: Those of ``dest`` alone, in their stead.
-        transport: The library that speaks to stores, see `pack`.
-        cache: Folder of a cache that what comes over a network is read through, or a `Cache`; see `ShardDataset`.
-        replicas: Places that have its shards too, asked first. Where one is damaged, the next place is read.
+        storage: Credentials and settings of stores, a cache and replicas, as of `repack`.
+        flat: As of `pack`.
 
     Returns:
         What was done.
@@ -119,7 +110,6 @@ def export(
         >>> export("out/", "files/", to="files", workers=0).samples
         200
     """
-    storage = take_options(StorageArguments, locals())
     if to not in _TARGETS:
         raise UsageError(f"to must be one of {', '.join(_TARGETS)}, got {to!r}", hint="write to='files', for example")
     if jpeg not in get_args(Jpeg):
@@ -129,7 +119,7 @@ def export(
     _check_compression(to, compression)
     check_workers(workers)
     started = time.monotonic()
-    (dataset,), place = storage.open([url], dest, version=version, cache=cache, replicas=replicas)
+    (dataset,), place = (storage or StorageOptions()).open([url], dest, version=version)
     if place.address.kind == "http":
         raise DestinationError("a web server takes no files", url=place.url, hint="write to a folder or a store")
     manifest = dataset.manifest

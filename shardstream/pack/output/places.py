@@ -4,41 +4,86 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields, is_dataclass
-from typing import Any, TypeVar
+from dataclasses import dataclass
+from typing import Any
 
 from shardstream.dataset.formats import Selection
 from shardstream.dataset.opened import DatasetAddress, OpenedDataset
 from shardstream.dataset.opening import Versions, find_replicas, place_of, refuse_unused, versions_of
+from shardstream.options import PACK, option, spelled
 from shardstream.storage import Location, PathOrUrl, Transport, locate
 from shardstream.storage.cache import Cache
 from shardstream.storage.opening import takes_options
 
-Options = TypeVar("Options")
+
+def _named(name: str) -> str:
+    return spelled("storage", StorageOptions, [name])
 
 
-def take_options(kind: type[Options], given: dict[str, Any]) -> Options:
-    """Those of some arguments by name that are fields of a dataclass, as that; they are taken out of ``given``."""
-    assert is_dataclass(kind)
-    return kind(**{one.name: given.pop(one.name) for one in fields(kind) if one.name in given})
+_DATASETS = ("repack", "merge", "export")
 
 
 @dataclass(frozen=True, kw_only=True)
-class StorageArguments:
-    """The arguments of a verb that lead to its stores; one meaning everywhere.
+class StorageOptions:
+    """How a verb reaches the places that it reads and the one that it writes, as its ``storage=``.
 
     Attributes:
-        storage_options: Credentials and settings, for every place of the verb. Where places are of several kinds, for
-            those that know these options.
-        source_options: Those of what is read, in their stead; ``{}`` for the environment's.
-        dest_options: Those of what is written, in their stead.
-        transport: The library that speaks to stores.
+        options: Credentials and settings of stores by name, for every place of the verb; of several kinds of stores,
+            for those that know them (``docs/storage.md``). Default: those of the environment.
+        source: Those of what is read alone, in their stead: the stores that it lies in, and those of URLs in lists.
+            ``{}`` for the environment's.
+        dest: Those of what is written alone, in their stead.
+        transport: The library that speaks to stores: ``"obstore"``, ``"fsspec"``, or ``"auto"`` (default) for obstore
+            where it can.
+        cache: Directory of a cache that what comes over a network is read through, or a `Cache`; see `ShardDataset`.
+            For verbs that read datasets: `repack`, `merge`, `export`. Default: none.
+        replicas: Places that have shards of what is read, too, asked first. Where one is damaged, the next place is
+            read. For the same verbs.
+
+    Example:
+        >>> storage = ss.StorageOptions(options={"endpoint": "http://localhost:9000"}, source={})
     """
 
-    storage_options: Mapping[str, Any] | None = None
-    source_options: Mapping[str, Any] | None = None
-    dest_options: Mapping[str, Any] | None = None
-    transport: Transport = "auto"
+    options: Mapping[str, Any] | None = option(
+        None,
+        "Setting of the store, such as endpoint=URL or anon=true; may be repeated. Others see a command line: keys and "
+        "tokens belong into the environment.",
+        flag="--storage-option",
+        was="storage_options",
+        metavar="KEY=VALUE",
+    )
+    source: Mapping[str, Any] | None = option(
+        None,
+        "The same for what is read alone, files behind URLs of a list included; may be repeated.",
+        flag="--source-option",
+        was="source_options",
+        metavar="KEY=VALUE",
+        verbs=(*PACK, *_DATASETS),
+    )
+    dest: Mapping[str, Any] | None = option(
+        None,
+        "The same for DEST alone; may be repeated.",
+        flag="--dest-option",
+        was="dest_options",
+        metavar="KEY=VALUE",
+        verbs=(*PACK, *_DATASETS),
+    )
+    transport: Transport = option("auto", "Library that speaks to the store.")
+    cache: str | os.PathLike[str] | Cache | None = option(
+        None,
+        "Keep what is read over a network in this folder.",
+        flag="--cache",
+        was="cache",
+        metavar="DIR",
+        verbs=_DATASETS,
+    )
+    replicas: Sequence[PathOrUrl] = option(
+        (),
+        "Another place that has its shards, read first; may be repeated.",
+        flag="--replica",
+        metavar="URL",
+        verbs=_DATASETS,
+    )
 
     def locate(
         self, sources: Sequence[PathOrUrl], dest: PathOrUrl, *, names_urls: bool = False
@@ -55,15 +100,15 @@ class StorageArguments:
         """
         read, written = [locate(place) for place in sources], locate(dest)
         if not names_urls:
-            refuse_unused(self.source_options, read, name="source_options")
-        refuse_unused(self.dest_options, [written], name="dest_options")
-        own = [*((self.source_options,) * len(read)), self.dest_options]
+            refuse_unused(self.source, read, name=_named("source"))
+        refuse_unused(self.dest, [written], name=_named("dest"))
+        own = [*((self.source,) * len(read)), self.dest]
         shared = [place for place, given in zip([*read, written], own, strict=True) if given is None]
-        if not (names_urls and self.source_options is None):
-            refuse_unused(self.storage_options, shared)
+        if not (names_urls and self.source is None):
+            refuse_unused(self.options, shared, name=_named("options"))
         serves = self._chosen([place for place in shared if not place.local])
         given = [
-            options if options is not None else self.storage_options if place in serves else None
+            options if options is not None else self.options if place in serves else None
             for place, options in zip([*read, written], own, strict=True)
         ]
         places = [
@@ -78,8 +123,6 @@ class StorageArguments:
         dest: PathOrUrl,
         *,
         version: Versions = None,
-        cache: str | os.PathLike[str] | Cache | None = None,
-        replicas: Sequence[PathOrUrl] = (),
     ) -> tuple[list[OpenedDataset], Location]:
         """The data sets that a verb reads, and where it writes.
 
@@ -87,19 +130,17 @@ class StorageArguments:
             urls: The data sets, each as it is written.
             dest: What is written.
             version: Of a data set that grew; of several, a list with one for each. ``None`` for the newest.
-            cache: Where blocks that come over a network are kept.
-            replicas: Places that have shards of them too, asked first.
 
         Raises:
             UsageError: As `locate`, or there is no such version.
             NotFoundError: There is no data set.
             StorageError: It cannot be read.
         """
-        others = find_replicas(replicas)
+        others = find_replicas(self.replicas)
         versions = versions_of(version, len(urls))
         wanted = [place_of(url) for url in urls]
         places, target = self.locate([*(root for root, _ in wanted), *others], dest)
-        spec = None if cache is None else Cache.of(cache)
+        spec = None if self.cache is None else Cache.of(self.cache)
         near = places[len(urls) :]
         found = [
             DatasetAddress(place, one, tuple(near), spec, Selection(names)).open()
@@ -109,9 +150,9 @@ class StorageArguments:
 
     def _chosen(self, places: Sequence[Location]) -> Sequence[Location]:
         """Those of some stores that ``storage_options`` are for: all where no one is known to be other."""
-        if not self.storage_options or len({place.address.kind for place in places}) == 1:
+        if not self.options or len({place.address.kind for place in places}) == 1:
             return places
         return [place for place in places if takes_options(self._with_options(place))] or places
 
     def _with_options(self, place: Location) -> Location:
-        return locate(place, storage_options=self.storage_options, transport=self.transport)
+        return locate(place, storage_options=self.options, transport=self.transport)

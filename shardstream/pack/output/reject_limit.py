@@ -45,7 +45,7 @@ class RejectLimit:
         elif given is not None:
             raise UsageError(
                 f"max_rejects must be a number of samples from 0 on, or a share such as '0.5%', got {given!r}",
-                hint="max_rejects=100 (--max-rejects 100), or max_rejects='0.5%' (--max-rejects 0.5%)",
+                hint="reading=SourceOptions(max_rejects='0.5%') (--max-rejects 0.5%), or a number",
             )
 
     def __bool__(self) -> bool:
@@ -99,5 +99,5 @@ class RejectLimit:
             f"{what}; max_rejects is {self.given}",
             url=self.url,
             hint="`shardstream pack SOURCE DEST --dry-run` shows some with their reasons; correct the data and run it "
-            "again, which reads them again, or raise max_rejects= (--max-rejects)",
+            "again, which reads them again, or raise reading=SourceOptions(max_rejects=...) (--max-rejects)",
         )

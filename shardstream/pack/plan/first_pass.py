@@ -18,7 +18,7 @@ import xxhash
 from shardstream.dataset.opened import DatasetAddress, OpenedDataset
 from shardstream.errors import SourceError
 from shardstream.pack.encode.files import Files, Unreadable
-from shardstream.pack.encode.images import ImageOptions
+from shardstream.pack.encode.images import ImageHandling
 from shardstream.pack.encode.reading import read_all
 from shardstream.pack.encode.sample import UNREADABLE, SampleEncoder, unreadable, values_of
 from shardstream.pack.execution.task import ShardTask, Task
@@ -80,7 +80,7 @@ def materialize(
     store = open_store(place)
     if known is None or again or not store.exists(MANIFEST_NAME):
         if source.travels:
-            options.images.check_values(value for item in _first(source) for value in item.values.values())
+            options.handling.check_values(value for item in _first(source) for value in item.values.values())
             _by_tasks(source, types, place, files, run, first, again=again)
         else:
             _one_by_one(source, types, place, store, files, options)
@@ -124,7 +124,7 @@ def _by_tasks(
     place: Location,
     files: Files,
     run: Run,
-    images: ImageOptions,
+    images: ImageHandling,
     *,
     again: bool,
 ) -> None:
@@ -152,14 +152,14 @@ def _one_by_one(
     with SortedRejects() as rejects:
         with ShardWriter(place, **given, overwrite=True) as writer:
             for stream in source.streams:
-                rejects.add(_write(stream, writer, types, files, options.images))
+                rejects.add(_write(stream, writer, types, files, options.handling))
             if not writer.samples:
                 raise _nothing(source, rejects)
         save_rejects(store, rejects)
 
 
 def _write(
-    stream: SourcePart, writer: ShardWriter, types: _Types, files: Files, images: ImageOptions
+    stream: SourcePart, writer: ShardWriter, types: _Types, files: Files, images: ImageHandling
 ) -> Iterator[Reject]:
     """Write what can be packed; gives the rest."""
     lacking = images.lacks_numba

@@ -129,10 +129,10 @@ class _Tasks(Jobs[ShardTask]):
             part=layout.source.part(numbers if self._order is None else self._order(numbers)),
             format=layout.options.format,
             zstd=frozenset(layout.options.zstd),
-            checksums=layout.options.checksums,
+            checksums=layout.options.shards.checksums,
             recipe=self._recipe,
             files=layout.files,
-            lines=layout.options.rows,
+            lines=layout.options.shards.rows,
             bins=bins_of(layout.options, f"{layout.stem}-{number:06d}", number),
             stored_bins=layout.stored_bins,
             again=layout.again,
@@ -151,7 +151,7 @@ def make_layout(source: Source, options: PackOptions, files: Files, store: Store
         SourceError: None of those samples can be read.
     """
     identity = _identity(source, options)
-    options.images.check_values(_values(sampled(source, _TRIED)))
+    options.handling.check_values(_values(sampled(source, _TRIED)))
     if source.mean_bytes is not None:
         types = dict(source.types)
         if source.declared.keys() - types.keys():
@@ -236,7 +236,7 @@ def recipe_of(
 ) -> SampleEncoder | DocumentEncoder:
     """How a sample of a source becomes what is stored, with these types of its fields."""
     decoded = isinstance(source, Source) and source.decoded
-    images = replace(options.images, check="header") if decoded else options.images
+    images = replace(options.handling, check="header") if decoded else options.handling
     samples = SampleEncoder(images, types, options.transform, dict(source.declared))
     return samples if options.binning is None else DocumentEncoder(samples, options.binning, options.texts)
 
@@ -284,7 +284,7 @@ def _sampled_numbers(source: Source, most: int) -> NDArray[np.int64]:
 
 def _change(source: Source, options: PackOptions, files: Files, types: Mapping[str, FieldType]) -> float:
     """The bytes that samples take once they are transformed and made smaller, as a share of what they take before."""
-    if options.max_side is None and options.transform is None and options.binning is None:
+    if options.images.max_side is None and options.transform is None and options.binning is None:
         return 1.0
     before = after = 0
     recipe = recipe_of(source, options, types)

@@ -4,18 +4,19 @@ from __future__ import annotations
 
 import os
 import shlex
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
-from shardstream.errors import FieldError, SourceError, TooManyRejectsError, UsageError, did_you_mean
+from shardstream.errors import FieldError, SourceError, TooManyRejectsError, UsageError
 from shardstream.names.globs import split_glob
 from shardstream.names.splits import SplitsError
+from shardstream.options import takes_flat
 from shardstream.pack.encode.files import Files
 from shardstream.pack.execution.task import ShardTask
 from shardstream.pack.execution.workers import run_in_processes
-from shardstream.pack.options import PackOptions
+from shardstream.pack.options import OF_PACK, PackOptions
 from shardstream.pack.output.destination import (
     DUPLICATES_NAME,
     REPORT_NAME,
@@ -28,7 +29,7 @@ from shardstream.pack.output.destination import (
     staged,
 )
 from shardstream.pack.output.growth import append as publish
-from shardstream.pack.output.places import StorageArguments, take_options
+from shardstream.pack.output.places import StorageOptions
 from shardstream.pack.output.receipts import ShardResult, read_receipt, rejects_of
 from shardstream.pack.output.rejects import REJECTS_NAME, RejectSummary, SortedRejects, lines_of, summary_of
 from shardstream.pack.output.report import counted, kinds_of, report_bytes
@@ -47,7 +48,7 @@ from shardstream.shards.growing import check_grows, grown
 from shardstream.shards.heads import parse_head
 from shardstream.shards.manifest import Manifest
 from shardstream.sizes import plural
-from shardstream.storage import Location, PathOrUrl, Transport, locate
+from shardstream.storage import Location, PathOrUrl, locate
 from shardstream.storage.base.location import Access
 from shardstream.threads import cores, each
 
@@ -118,7 +119,7 @@ class PackPlan:
     def tasks(self) -> Sequence[ShardTask]:
         """A task a shard, made when asked for; none if the plan is complete.
 
-        A task holds what ``storage_options`` and ``source_options`` hold: send it over channels that may carry keys.
+        A task holds what ``storage`` holds: send it over channels that may carry keys.
         """
         return () if self.manifest is not None else self._layout.tasks(self.destination.location, self.pattern)
 
@@ -153,7 +154,7 @@ class PackPlan:
         made = self._manifest(found)
         old = self.destination.old if self.append else None
         manifest = self.destination.settle(made) if old is None else grown(old, made)
-        if self._layout.options.rows:
+        if self._layout.options.shards.rows:
             self._write_rows(manifest, found)
         beside = {
             REJECTS_NAME: lines_of(rejects),
@@ -224,16 +225,14 @@ class PackPlan:
         return replace(manifest, kinds=kinds_of(results), bins=bins)
 
 
+@takes_flat({}, PackOptions.names(), **OF_PACK)
 def pack_plan(
     source: Any,
     dest: PathOrUrl,
     *,
-    storage_options: Mapping[str, Any] | None = None,
-    source_options: Mapping[str, Any] | None = None,
-    dest_options: Mapping[str, Any] | None = None,
-    transport: Transport = "auto",
     overwrite: bool = False,
     append: bool = False,
+    storage: StorageOptions | None = None,
     **options: Any,
 ) -> PackPlan:
     """The work of `pack` as tasks that run anywhere: on a cluster, under a scheduler, one by one.
@@ -242,14 +241,11 @@ def pack_plan(
 
     Args:
         source: As of `pack`.
-        dest: The same. Workers elsewhere have to reach it: a URL, or a folder that all machines share.
-        storage_options: The same.
-        source_options: The same.
-        dest_options: The same.
-        transport: The same.
-        overwrite: The same.
+        dest: The same. Workers elsewhere have to reach it: a URL, or a directory that all machines share.
+        overwrite: As of `pack`.
         append: The same.
-        options: Every other argument of `pack` that has a part in what is written (``format``, ``seed``, ``jpeg``...).
+        storage: The same.
+        options: Every other argument of `pack` that has a part in what is written: ``format``, ``seed``, ``images``...
 
     Raises:
         UsageError: An argument that is not allowed, or unknown.
@@ -259,16 +255,11 @@ def pack_plan(
         >>> plan = pack_plan("list.tsv", "records/", format="record")
         >>> _ = [task.run() for task in plan.tasks], plan.commit()
     """
-    storage = take_options(StorageArguments, locals())
-    known = PackOptions.names()
-    for name in options:
-        if name not in known:
-            raise UsageError(f"pack_plan takes no argument {name!r}", hint=f"{did_you_mean(name, known)}see ss.pack")
     return open_plan(
         source,
         dest,
-        PackOptions(**options),
-        storage=storage,
+        PackOptions.take(options),
+        storage=storage or StorageOptions(),
         run=lambda tasks: list(run_in_processes(tasks, lambda _done, _kept: None, workers=cores())),
         overwrite=overwrite,
         append=append,
@@ -280,7 +271,7 @@ def open_plan(
     dest: PathOrUrl,
     options: PackOptions,
     *,
-    storage: StorageArguments,
+    storage: StorageOptions,
     run: Run,
     overwrite: bool,
     append: bool,
@@ -305,7 +296,7 @@ def open_plan(
     if append and overwrite:
         raise UsageError("append and overwrite exclude each other", hint="leave one of them out")
     read, place, options = locate_places(source, dest, options, storage)
-    destination = open_destination(place, append=append, key_table=options.key_table)
+    destination = open_destination(place, append=append, key_table=options.shards.key_table)
     origin, files = open_origin(source, dest, read, options, storage, progress)
     rejects: Iterable[Reject] = () if isinstance(origin, StreamSource) else origin.rejects
     again = destination.again
@@ -326,7 +317,7 @@ def open_plan(
         implied = origin.implied if options.transform is None else {}
         types, bins = stored_types({**implied, **origin.types, **origin.declared}), None
         if options.binning is not None:
-            types, bins = {options.bin_field: options.binning.type}, options.binning.bins
+            types, bins = {options.binning.field: options.binning.type}, options.binning.bins
         classes = _classes(origin, options)
         check_grows(destination.old, framing=options.format, fields=types, classes=classes, bins=bins)
         _check_pictures(destination.old, layout)
@@ -341,10 +332,10 @@ def open_plan(
 
 
 def locate_places(
-    source: Any, dest: PathOrUrl, options: PackOptions, storage: StorageArguments
+    source: Any, dest: PathOrUrl, options: PackOptions, storage: StorageOptions
 ) -> tuple[Location | None, Location, PackOptions]:
     """Where a source lies, if it lies anywhere, and its destination; and the options with the names of the classes."""
-    options.images.check_packages()
+    options.handling.check_packages()
     lie_in = roots(source)
     read, place = storage.locate([*lie_in, *place_of(options.classes)], dest, names_urls=names_urls(source))
     return read[0] if lie_in else None, place, replace(options, classes=names_of(options.classes, read))
@@ -355,7 +346,7 @@ def open_origin(
     dest: PathOrUrl,
     place: Location | None,
     options: PackOptions,
-    storage: StorageArguments,
+    storage: StorageOptions,
     progress: OnProgress,
 ) -> tuple[Source | StreamSource, Files]:
     """The source, and what reads its files.
@@ -371,16 +362,15 @@ def open_origin(
     Raises:
         SourceError, UsageError: See `pack`.
     """
-    reading = SourceReading(
-        options.source_format, options.format_options, progress, options.allow_other_origins, options.split_names
-    )
+    how = options.reading
+    reading = SourceReading(how.format, how.options, progress, how.allow_other_origins, how.split_names)
     try:
         origin = open_source(
             source,
             key=options.key,
             labels=options.labels,
             fields=options.fields,
-            group=options.group,
+            group=how.group,
             classes=options.listed,
             reading=reading,
             access=None if place is None else place.access,
@@ -388,8 +378,8 @@ def open_origin(
     except SplitsError as error:
         raise _pack_each(error, source, dest) from None
     _check_classes(origin, options)
-    inherited = storage.source_options is None
-    given = storage.storage_options if inherited else storage.source_options
+    inherited = storage.source is None
+    given = storage.options if inherited else storage.source
     access = Access(given or {}, storage.transport, same_host=origin.origin is not None)
     return origin, Files(access, lenient=inherited, images=options.seen_images)
 
@@ -402,7 +392,8 @@ def _pack_each(error: SplitsError, source: Any, dest: PathOrUrl) -> UsageError:
         shlex.join(["shardstream", "pack", f"{above.rstrip('/')}/{place}", f"{into.rstrip('/')}/{name}"])
         for name, place in error.places.items()
     )
-    hint = "pack them one by one, or give --no-split-names (split_names=False) if these are names of classes:"
+    classes = "reading=SourceOptions(split_names=False) (--no-split-names)"
+    hint = f"pack them one by one, or give {classes} if these are names of classes:"
     return UsageError(error.what, hint="\n    ".join((hint, *lines)), **error.place)
 
 

@@ -13,7 +13,7 @@ from shardstream.errors import NotFoundError, SourceError, UsageError
 from shardstream.shards.heads import MANIFEST_NAME
 from shardstream.storage import Location, PathOrUrl, is_place, open_store
 
-ClassesArgument: TypeAlias = "Sequence[str] | PathOrUrl"
+ClassesArgument: TypeAlias = Sequence[str] | PathOrUrl
 """Names of classes, or where they are: a text or JSON file, or a data set."""
 
 _HINT = "classes= (--classes) takes a list of names, a text or JSON file of them, or a packed data set"

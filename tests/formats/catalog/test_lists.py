@@ -72,7 +72,7 @@ def test_names_of_files_are_made_of_cells(folder: Path, how: str, monkeypatch: p
         assert bytes(one["jpg"]) == jpeg(row)
         assert (one["cls"], one["id"], one["note"]) == (row % 3, f"{row:02d}", f'a "b",\n{row}')
         assert one["score"] == np.float32(row / 8)
-    ss.pack(path, folder / "packed", fields=CHOSEN, workers=0, jpeg="keep")
+    ss.pack(path, folder / "packed", fields=CHOSEN, workers=0, images=ss.ImageOptions(jpeg="keep"))
     packed = {one["__key__"]: one for one in ss.Reader(folder / "packed", fields={"jpg": "bytes", "note": None})}
     assert {key: bytes(one["jpg"]) for key, one in packed.items()} == {
         one["__key__"]: bytes(one["jpg"]) for one in found
@@ -191,7 +191,13 @@ def test_lists_whose_files_are_elsewhere(folder: Path, tmp_path: Path, form: str
         for root in (str(folder), "../data"):
             found = read(place, root=root)
             assert [bytes(one["jpg"]) for one in found] == [jpeg(row) for row in range(COUNT)]
-    ss.pack(path, tmp_path / "packed", workers=0, jpeg="keep", format_options={"root": "../data"})
+    ss.pack(
+        path,
+        tmp_path / "packed",
+        workers=0,
+        images=ss.ImageOptions(jpeg="keep"),
+        reading=ss.SourceOptions(options={"root": "../data"}),
+    )
     packed = {bytes(one["jpg"]) for one in ss.Reader(tmp_path / "packed", fields={"jpg": "bytes"})}
     assert packed == {jpeg(row) for row in range(COUNT)}
     write(path, ["/etc/passwd,,1"])
@@ -246,7 +252,9 @@ def test_annotations_whose_pictures_are_elsewhere(folder: Path, tmp_path: Path) 
         ss.index(path, workers=0)
     for root in ("../data/images", str(folder / "images")):
         assert [bytes(one["jpg"]) for one in read(path, root=root)] == [jpeg(row) for row in range(COUNT)]
-    report = ss.pack(path, tmp_path / "packed", workers=0, format_options={"root": str(folder / "images")})
+    report = ss.pack(
+        path, tmp_path / "packed", workers=0, reading=ss.SourceOptions(options={"root": str(folder / "images")})
+    )
     assert report.samples == COUNT
 
 

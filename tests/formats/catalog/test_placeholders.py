@@ -120,7 +120,7 @@ def test_text_that_is_a_pointer_is_not_taken_for_text(tmp_path: Path) -> None:
     for row in range(2):
         (folder / f"{row}.jpg").write_bytes(pictures.save(pictures.photo(8, 8), "JPEG"))
         (folder / f"{row}.txt").write_bytes(POINTER if row else b"a caption")
-    ss.pack(folder, tmp_path / "out", group="stem", workers=0)
+    ss.pack(folder, tmp_path / "out", reading=ss.SourceOptions(group="stem"), workers=0)
     (reject,) = map(json.loads, (tmp_path / "out" / "rejects.jsonl").read_text().splitlines())
     assert reject["kind"] == "missing"
     (tmp_path / "list.csv").write_text("image,caption\ndata/0.jpg,data/0.txt\ndata/1.jpg,data/1.txt\n")

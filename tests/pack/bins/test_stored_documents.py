@@ -37,7 +37,12 @@ def documents(lengths: list[int], *, masked: bool = False) -> list[dict[str, Any
 
 
 def pack(made: Any, place: Any, **options: Any) -> ss.Manifest:
-    given: dict[str, Any] = {"bins": 8, "format": "record", "shard_size": 2000, "workers": 0, "token_dtype": "uint16"}
+    given: dict[str, Any] = {
+        "bins": ss.PackedSequences(8, token_dtype="uint16"),
+        "format": "record",
+        "shard_size": 2000,
+        "workers": 0,
+    }
     return ss.pack(made, place, **given | options)
 
 
@@ -71,12 +76,18 @@ def test_the_same_documents_lie_in_other_bins(data: st.DataObject) -> None:
         lengths = data.draw(st.lists(st.integers(1, 40), min_size=1, max_size=30))
         made = documents(lengths, masked=data.draw(st.booleans()))
         first, second = MemoryStore({}), MemoryStore({})
-        old = pack(made, first, shuffle=data.draw(st.booleans()), packing=data.draw(st.sampled_from(["fit", "concat"])))
+        old = pack(
+            made,
+            first,
+            shuffle=data.draw(st.booleans()),
+            bins=ss.PackedSequences(8, token_dtype="uint16", packing=data.draw(st.sampled_from(["fit", "concat"]))),
+        )
         new = ss.repack(
             first,
             second,
-            bins=data.draw(st.sampled_from([4, 8, 32])),
-            packing=data.draw(st.sampled_from(["fit", "concat"])),
+            bins=ss.PackedSequences(
+                data.draw(st.sampled_from([4, 8, 32])), packing=data.draw(st.sampled_from(["fit", "concat"]))
+            ),
             shuffle=data.draw(st.booleans()),
             seed=data.draw(st.integers(0, 3)),
             shard_size=1000,
@@ -92,7 +103,12 @@ def test_the_same_documents_lie_in_other_bins(data: st.DataObject) -> None:
 
 @pytest.fixture
 def packed(tmp_path: Path) -> Path:
-    pack(documents([5, 30, 3, 8, 17] * 20, masked=True), tmp_path / "out", pad=7, tokenizer_id="mine", meta={"a": 1})
+    pack(
+        documents([5, 30, 3, 8, 17] * 20, masked=True),
+        tmp_path / "out",
+        bins=ss.PackedSequences(8, token_dtype="uint16", pad=7, tokenizer_id="mine"),
+        meta={"a": 1},
+    )
     return tmp_path / "out"
 
 
@@ -177,8 +193,8 @@ def test_what_cannot_be_packed_into_bins_anew(packed: Path, tmp_path: Path) -> N
         writer.write({"__key__": "a", "ids": np.arange(3)})
     with pytest.raises(UsageError, match="this one has none"):
         ss.repack(tmp_path / "plain", tmp_path / "new", bins=8)
-    with pytest.raises(UsageError, match="bin_min is an option of bins"):
-        ss.repack(packed, tmp_path / "new", bin_min=8)
+    with pytest.raises(UsageError, match=r"repack takes no bins=PackedSequences\(pad="):
+        ss.repack(packed, tmp_path / "new", bins=ss.PackedSequences(8, pad=8))
     with pytest.raises(SourceError, match="this folder holds a packed data set"):
         ss.pack(packed, tmp_path / "new", bins=16, workers=0)
 

@@ -17,7 +17,6 @@ import pytest
 import shardstream as ss
 from shardstream.errors import SourceError, UsageError
 from shardstream.pack.bins.tokenizers import Tokenizer, tokenizer_of
-from shardstream.pack.options import PackOptions
 
 from .test_windows import pieces_of
 
@@ -73,7 +72,7 @@ def packed(out: Path, documents: Any = None, **options: Any) -> ss.Manifest:
 @pytest.mark.parametrize("make", [hugging, openai])
 def test_tokens_are_those_of_the_tokenizer(make: Any, tmp_path: Path) -> None:
     tokenizer = make()
-    manifest = packed(tmp_path, tokenize=tokenizer)
+    manifest = packed(tmp_path, bins=ss.PackedSequences(64, tokenizer=tokenizer))
     alone = hugging()
     alone.no_truncation()
     alone.no_padding()
@@ -88,7 +87,9 @@ def test_tokens_are_those_of_the_tokenizer(make: Any, tmp_path: Path) -> None:
 
 
 def test_a_function_makes_tokens(tmp_path: Path) -> None:
-    manifest = packed(tmp_path, tokenize=letters, tokenizer_id="letters-1", token_dtype="uint16")
+    manifest = packed(
+        tmp_path, bins=ss.PackedSequences(64, tokenizer=letters, tokenizer_id="letters-1", token_dtype="uint16")
+    )
     assert tokens_of(tmp_path) == {f"d{i}": letters(text) for i, text in enumerate(TEXTS)}
     assert manifest.bins is not None
     assert manifest.bins.tokenizer == "letters-1"
@@ -102,8 +103,10 @@ def test_a_tokenizer_is_named(name: str, tmp_path: Path, monkeypatch: pytest.Mon
     monkeypatch.setattr(tiktoken, "get_encoding", lambda _name: openai())
     given = name if ":" in name else tmp_path / name
     assert (
-        packed(tmp_path / "out", tokenize=given).bins
-        == packed(tmp_path / "again", tokenize=openai() if ":" in name else hugging()).bins
+        packed(tmp_path / "out", bins=ss.PackedSequences(64, tokenizer=given)).bins
+        == packed(
+            tmp_path / "again", bins=ss.PackedSequences(64, tokenizer=openai() if ":" in name else hugging())
+        ).bins
     )
 
 
@@ -112,11 +115,11 @@ def test_a_tokenizer_is_named(name: str, tmp_path: Path, monkeypatch: pytest.Mon
 def test_workers_and_engines_make_the_same_bytes(make: Any, tmp_path: Path) -> None:
     rows = tmp_path / "rows.jsonl"
     rows.write_text("".join(json.dumps(one) + "\n" for one in told()))
-    options: dict[str, Any] = {"tokenize": make(), "eos": END, "shard_size": "10kB"}
+    options: dict[str, Any] = {"bins": ss.PackedSequences(64, tokenizer=make(), eos=END), "shard_size": "10kB"}
     one = packed(tmp_path / "one", rows, **options)
     assert one.shards > 2
     packed(tmp_path / "two", rows, **options, workers=2)
-    plan = ss.pack_plan(rows, tmp_path / "plan", bins=64, format="record", **options)
+    plan = ss.pack_plan(rows, tmp_path / "plan", format="record", **options)
     for task in pickle.loads(pickle.dumps(list(plan.tasks))):
         task.run()
     plan.commit()
@@ -133,7 +136,11 @@ def test_workers_and_engines_make_the_same_bytes(make: Any, tmp_path: Path) -> N
 def test_documents_begin_and_end_with_special_tokens(make: Any, tmp_path: Path) -> None:
     known = {END: 0, BEGIN: 1} if make is hugging else {END: 70_000, BEGIN: 70_001}
     long = "page " * 200
-    packed(tmp_path / "out", told([*TEXTS[:20], long]), tokenize=make(), bos=BEGIN, eos=END, pad=END)
+    packed(
+        tmp_path / "out",
+        told([*TEXTS[:20], long]),
+        bins=ss.PackedSequences(64, tokenizer=make(), bos=BEGIN, eos=END, pad=END),
+    )
     for ids in tokens_of(tmp_path / "out").values():
         assert (ids[0], ids[-1]) == (known[BEGIN], known[END])
         assert not {known[BEGIN], known[END]} & set(ids[1:-1])
@@ -146,7 +153,11 @@ def test_documents_begin_and_end_with_special_tokens(make: Any, tmp_path: Path) 
 
 def test_tokens_that_come_ready_get_them_too(tmp_path: Path) -> None:
     mask = {"loss_mask": [1, 0, 1]}
-    packed(tmp_path, [{"__key__": "a", "ids": [5, 6, 7]} | mask], bos=1, eos=2, tokenizer_id="x")
+    packed(
+        tmp_path,
+        [{"__key__": "a", "ids": [5, 6, 7]} | mask],
+        bins=ss.PackedSequences(64, bos=1, eos=2, tokenizer_id="x"),
+    )
     (piece,) = pieces_of(tmp_path)["a"]
     assert piece.ids.tolist() == [1, 5, 6, 7, 2]
     assert piece.loss.tolist() == [False, True, False, True, True]
@@ -155,7 +166,11 @@ def test_tokens_that_come_ready_get_them_too(tmp_path: Path) -> None:
 @pytest.mark.parametrize("make", [hugging, openai])
 @pytest.mark.parametrize("allowed", [False, True])
 def test_special_tokens_in_a_text_are_text(make: Any, allowed: bool, tmp_path: Path) -> None:
-    packed(tmp_path, told([f"a page{END} and on"]), tokenize=make(), allow_special=allowed, pad=9)
+    packed(
+        tmp_path,
+        told([f"a page{END} and on"]),
+        bins=ss.PackedSequences(64, tokenizer=make(), allow_special=allowed, pad=9),
+    )
     special = 0 if make is hugging else 70_000
     assert (special in tokens_of(tmp_path)["d0"]) is allowed
 
@@ -176,7 +191,9 @@ def test_texts_that_cannot_be_tokenized_are_rejects(tmp_path: Path) -> None:
         {"__key__": "none", "n": 5},
         {"__key__": "ready", "text": "good", "ids": [1]},
     ]
-    packed(tmp_path, documents, tokenize=fussy, tokenizer_id="fussy", token_dtype="uint16")
+    packed(
+        tmp_path, documents, bins=ss.PackedSequences(64, tokenizer=fussy, tokenizer_id="fussy", token_dtype="uint16")
+    )
     assert list(tokens_of(tmp_path)) == ["good"]
     rejects = [json.loads(line) for line in (tmp_path / "rejects.jsonl").read_text().splitlines()]
     reasons = {one["path"]: one["reason"] for one in rejects}
@@ -199,7 +216,7 @@ def test_half_a_character_in_a_line_of_json_is_a_reject(tmp_path: Path) -> None:
     lines = [json.dumps(one) for one in told(TEXTS[:40])]
     lines[7] = '{"__key__": "d7", "text": "ab\\ud800", "n": 7}'
     rows.write_text("\n".join(lines) + "\n")
-    packed(tmp_path / "out", rows, tokenize=hugging())
+    packed(tmp_path / "out", rows, bins=ss.PackedSequences(64, tokenizer=hugging()))
     assert len(tokens_of(tmp_path / "out")) == 39
     (reject,) = (tmp_path / "out" / "rejects.jsonl").read_text().splitlines()
     assert json.loads(reject)["line"] == 8
@@ -211,7 +228,11 @@ def test_files_of_text_are_documents(tmp_path: Path) -> None:
     for i, text in enumerate(TEXTS[:30]):
         (tmp_path / "pages" / f"{i}.txt").write_text(text)
     (tmp_path / "pages" / "wrong.txt").write_bytes(b"caf\xe9")
-    packed(tmp_path / "out", tmp_path / "pages", tokenize=letters, tokenizer_id="letters", text_field="txt")
+    packed(
+        tmp_path / "out",
+        tmp_path / "pages",
+        bins=ss.PackedSequences(64, tokenizer=letters, tokenizer_id="letters", text_field="txt"),
+    )
     assert {tuple(ids) for ids in tokens_of(tmp_path / "out").values()} == {tuple(letters(text)) for text in TEXTS[:30]}
     (reject,) = (tmp_path / "out" / "rejects.jsonl").read_text().splitlines()
     assert "wrong.txt" in reject
@@ -222,7 +243,7 @@ def test_copies_are_those_of_the_text_alone(ready: bool, tmp_path: Path) -> None
     documents = [{"__key__": f"d{i}", "text": TEXTS[i % 7], "n": i} for i in range(30)]
     if ready:
         documents = [{**one, "ids": letters(str(one.pop("text")))} for one in documents]
-    given = {} if ready else {"tokenize": letters, "tokenizer_id": "letters"}
+    given = {} if ready else {"bins": ss.PackedSequences(64, tokenizer=letters, tokenizer_id="letters")}
     manifest = packed(tmp_path, documents, dedup=True, **given)
     assert manifest.bins is not None
     assert manifest.bins.documents == 7
@@ -231,7 +252,13 @@ def test_copies_are_those_of_the_text_alone(ready: bool, tmp_path: Path) -> None
 
 def test_copies_of_what_a_transform_makes_texts_of_are_those_of_all(tmp_path: Path) -> None:
     documents = [{"__key__": f"d{i}", "page": TEXTS[i % 7]} for i in range(30)]
-    manifest = packed(tmp_path, documents, dedup=True, tokenize=letters, tokenizer_id="letters", transform=as_text)
+    manifest = packed(
+        tmp_path,
+        documents,
+        dedup=True,
+        bins=ss.PackedSequences(64, tokenizer=letters, tokenizer_id="letters"),
+        transform=as_text,
+    )
     assert manifest.bins is not None
     assert manifest.bins.documents == 7
 
@@ -241,13 +268,16 @@ def as_text(sample: dict[str, Any]) -> dict[str, Any]:
 
 
 def test_another_tokenizer_is_another_data_set(tmp_path: Path) -> None:
-    packed(tmp_path, tokenize=hugging())
+    packed(tmp_path, bins=ss.PackedSequences(64, tokenizer=hugging()))
     with pytest.raises(UsageError, match=r"tokenized by tokenizers \w+, .* by tokenizers \w+"):
-        packed(tmp_path, told(TEXTS[:50]), tokenize=hugging(390), append=True)
+        packed(tmp_path, told(TEXTS[:50]), bins=ss.PackedSequences(64, tokenizer=hugging(390)), append=True)
     with pytest.raises(UsageError, match=r"by what is not known"):
-        packed(tmp_path, [{"__key__": "x", "ids": [1]}], append=True, token_dtype="uint16")
+        packed(tmp_path, [{"__key__": "x", "ids": [1]}], append=True, bins=ss.PackedSequences(64, token_dtype="uint16"))
     grown = packed(
-        tmp_path, [{"__key__": f"e{i}", "text": text} for i, text in enumerate(TEXTS)], tokenize=hugging(), append=True
+        tmp_path,
+        [{"__key__": f"e{i}", "text": text} for i, text in enumerate(TEXTS)],
+        bins=ss.PackedSequences(64, tokenizer=hugging()),
+        append=True,
     )
     assert grown.bins is not None
     assert grown.bins.documents == 2 * len(TEXTS)
@@ -262,47 +292,46 @@ def test_no_document_with_a_text_says_why(text: Any, reason: str, tmp_path: Path
         packed(
             tmp_path,
             [{"__key__": "a", "text": text}],
-            tokenize=letters,
-            tokenizer_id="x",
+            bins=ss.PackedSequences(64, tokenizer=letters, tokenizer_id="x"),
             fields={"text": "bytes"} if isinstance(text, bytes) else None,
         )
     with pytest.raises(SourceError, match="it has no field 'body'"):
-        packed(tmp_path, tokenize=letters, tokenizer_id="x", text_field="body")
+        packed(tmp_path, bins=ss.PackedSequences(64, tokenizer=letters, tokenizer_id="x", text_field="body"))
 
 
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"tokenize": letters}, "only its name tells from others"),
-        ({"tokenize": 7}, "tokenize cannot be 7"),
-        ({"tokenize": "nowhere.json"}, "there is no tokenizer 'nowhere.json'"),
-        ({"tokenize": "tiktoken:nowhere"}, "tiktoken has no encoding 'nowhere'"),
-        ({"tokenize": __file__}, "cannot be read as a tokenizer: "),
-        ({"tokenize": hugging, "tokenizer_id": "x", "eos": END}, "the tokenizer has no such token"),
+        ({"tokenizer": letters}, "only its name tells from others"),
+        ({"tokenizer": 7}, "the tokenizer cannot be 7"),
+        ({"tokenizer": "nowhere.json"}, "there is no tokenizer 'nowhere.json'"),
+        ({"tokenizer": "tiktoken:nowhere"}, "tiktoken has no encoding 'nowhere'"),
+        ({"tokenizer": __file__}, "cannot be read as a tokenizer: "),
+        ({"tokenizer": hugging, "tokenizer_id": "x", "eos": END}, "the tokenizer has no such token"),
         ({"eos": END}, "no tokenizer is given that knows it"),
         ({"eos": -1}, r"eos must be a token in \[0, 4294967295\], got -1"),
         ({"pad": None}, "pad must be a token"),
         ({"text_field": "body"}, "text_field is an option of texts that are tokenized"),
-        ({"tokenize": letters, "tokenizer_id": "x", "messages": "m"}, "which only tokenizers of transformers have"),
+        ({"tokenizer": letters, "tokenizer_id": "x", "messages": "m"}, "which only tokenizers of transformers have"),
     ],
 )
 def test_options_that_cannot_be(options: dict[str, Any], message: str) -> None:
     with pytest.raises(UsageError, match=message):
-        PackOptions(bins=64, **options)
+        ss.PackedSequences(64, **options)
 
 
 def test_tokenizing_is_for_bins() -> None:
-    with pytest.raises(UsageError, match="tokenize is an option of bins"):
-        PackOptions(tokenize=letters, tokenizer_id="x")
+    with pytest.raises(UsageError, match=r"tokenizer \(--tokenize\) is an option of bins"):
+        ss.PackedSequences(tokenizer=letters, tokenizer_id="x")  # type: ignore[call-arg]
     with pytest.raises(UsageError, match="tokenizer_id='x' beside a tokenizer"):
-        PackOptions(tokenize=hugging(), bins=8, tokenizer_id="x")
+        ss.PackedSequences(8, tokenizer=hugging(), tokenizer_id="x")
 
 
 def test_parts_written_in_python_have_no_content() -> None:
     custom = hugging()
     custom.pre_tokenizer = tokenizers.pre_tokenizers.PreTokenizer.custom(object())
     with pytest.raises(UsageError, match="cannot be written down"):
-        PackOptions(bins=64, tokenize=custom)
+        ss.PackedSequences(64, tokenizer=custom)
 
 
 def test_a_tokenizer_travels_as_what_it_holds() -> None:

@@ -21,7 +21,7 @@ from shardstream.errors import FieldError, FormatError, SourceError, UsageError
 from shardstream.pack.bins import binning
 from shardstream.pack.dry_run import dry_run
 from shardstream.pack.options import PackOptions
-from shardstream.pack.output.places import StorageArguments
+from shardstream.pack.output.places import StorageOptions
 from shardstream.pack.plan.pack_plan import pack_plan
 from shardstream.pack.sources.stored import StoredSource
 from shardstream.testing import MemoryStore
@@ -105,7 +105,13 @@ def test_every_token_lies_once_and_nothing_is_cut_that_fits(data: st.DataObject)
         made = documents(lengths, masked=masked)
         store = MemoryStore({})
         manifest = ss.pack(
-            made, store, bins=size, packing=packing, shuffle=shuffle, format="record", shard_size=2000, workers=0
+            made,
+            store,
+            bins=ss.PackedSequences(size, packing=packing),
+            shuffle=shuffle,
+            format="record",
+            shard_size=2000,
+            workers=0,
         )
     bins = manifest.bins
     assert bins is not None
@@ -155,7 +161,14 @@ def test_the_same_bytes_by_any_number_of_workers(tmp_path: Path, format: str) ->
 @pytest.mark.usefixtures("small_windows")
 def test_the_order_of_bins_is_that_of_documents_where_nothing_is_shuffled() -> None:
     store = MemoryStore({})
-    ss.pack(documents([5] * 40), store, bins=10, shuffle=False, packing="concat", format="record", workers=0)
+    ss.pack(
+        documents([5] * 40),
+        store,
+        bins=ss.PackedSequences(10, packing="concat"),
+        shuffle=False,
+        format="record",
+        workers=0,
+    )
     ids = np.concatenate([row["ids"] for row in ss.Reader(store)])
     assert ids.tolist() == list(range(1, 201))
     ss.pack(documents([5] * 40), store, bins=10, shuffle=False, format="record", workers=0, overwrite=True)
@@ -176,7 +189,9 @@ def test_bins_are_shuffled_in_their_window() -> None:
     ("long", "kept", "rejected", "truncated"), [("split", 30, 0, 0), ("reject", 9, 1, 0), ("truncate", 17, 0, 1)]
 )
 def test_documents_longer_than_a_bin(tmp_path: Path, long: Any, kept: int, rejected: int, truncated: int) -> None:
-    manifest = ss.pack(documents([4, 21, 5]), tmp_path / "out", bins=8, long=long, format="record", workers=0)
+    manifest = ss.pack(
+        documents([4, 21, 5]), tmp_path / "out", bins=ss.PackedSequences(8, long=long), format="record", workers=0
+    )
     report = json.loads((tmp_path / "out" / "report.json").read_text())
     assert manifest.bins is not None
     assert manifest.bins.tokens == kept == report["bins"]["tokens"]
@@ -214,29 +229,34 @@ def test_what_is_no_document_is_rejected(tmp_path: Path, bad: dict[str, Any], re
 def test_a_cost_is_no_tokens_and_is_told_where_it_belongs(tmp_path: Path) -> None:
     clips = [{"__key__": f"{number}", "seconds": 1.5} for number in range(9)]
     with pytest.raises(SourceError, match=r'is one number, not .* are read: batch_size=\{"seconds": 120\}'):
-        ss.pack(clips, tmp_path / "out", bins=120, bin_field="seconds", workers=0)
+        ss.pack(clips, tmp_path / "out", bins=ss.PackedSequences(120, field="seconds"), workers=0)
 
 
 @pytest.mark.parametrize(
     ("options", "what"),
     [
-        ({"bins": 0}, "bins must be a number of tokens"),
-        ({"bins": True}, "bins must be a number of tokens"),
-        ({"bins": 8, "bin_min": 3}, "bin_min must be bins divided by a power of two"),
-        ({"bins": 8, "bin_min": 16}, "bin_min must be bins divided by a power of two"),
-        ({"bins": 8, "packing": "best"}, "packing must be 'fit' or 'concat'"),
-        ({"bins": 8, "long": "cut"}, "long must be 'split', 'reject' or 'truncate'"),
-        ({"bins": 8, "token_dtype": "int64"}, "token_dtype must be 'uint16' or 'uint32'"),
-        ({"bins": 8, "pad": -1}, "pad must be a token"),
-        ({"bins": 8, "pad": 65_536, "token_dtype": "uint16"}, r"pad must be a token in \[0, 65535\]"),
-        ({"bins": 8, "bin_field": "__ids"}, "cannot be a field name"),
-        ({"bins": 8, "rows": True}, "rows=True lists a sample a row"),
-        ({"long": "reject"}, "long is an option of bins"),
+        ({"length": 0}, "bins must be a number of tokens"),
+        ({"length": True}, "bins must be a number of tokens"),
+        ({"min": 3}, r"min=...\) \(--bin-min\) must be their length divided by a power of two"),
+        ({"min": 16}, r"min=...\) \(--bin-min\) must be their length divided by a power of two"),
+        ({"packing": "best"}, "packing must be 'fit' or 'concat'"),
+        ({"long": "cut"}, "long must be 'split', 'reject' or 'truncate'"),
+        ({"token_dtype": "int64"}, "token_dtype must be 'uint16' or 'uint32'"),
+        ({"pad": -1}, "pad must be a token"),
+        ({"pad": 65_536, "token_dtype": "uint16"}, r"pad must be a token in \[0, 65535\]"),
+        ({"field": "__ids"}, "cannot be a field name"),
+        ({"length": None, "long": "reject"}, r"long \(--long\) is an option of bins"),
+        ({"length": None}, "bins have no length"),
     ],
 )
-def test_options_that_are_not_allowed(tmp_path: Path, options: dict[str, Any], what: str) -> None:
+def test_options_that_are_not_allowed(options: dict[str, Any], what: str) -> None:
     with pytest.raises(UsageError, match=what):
-        ss.pack(documents([3]), tmp_path / "out", workers=0, **options)
+        ss.PackedSequences(**{"length": 8} | options)
+
+
+def test_rows_list_samples_and_not_bins(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="rows=True lists a sample a row"):
+        ss.pack(documents([3]), tmp_path / "out", bins=8, shards=ss.ShardOptions(rows=True), workers=0)
 
 
 def test_numbers_that_some_documents_lack(tmp_path: Path) -> None:
@@ -269,7 +289,10 @@ def test_a_data_set_of_bins_grows_by_bins_of_the_same_kind(tmp_path: Path) -> No
 
 def test_a_dry_run_packs_a_probe_into_bins(tmp_path: Path) -> None:
     found = dry_run(
-        documents([9] * 50), tmp_path / "out", PackOptions(bins=32, format="record"), storage=StorageArguments()
+        documents([9] * 50),
+        tmp_path / "out",
+        PackOptions(bins=ss.PackedSequences(32), format="record"),
+        storage=StorageOptions(),
     )
     assert found.fields["ids"] == "array:uint32:32"
     assert not (tmp_path / "out").exists()

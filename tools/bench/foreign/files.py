@@ -89,8 +89,10 @@ def packing(place: str, files: str, kind: Kind, out: str) -> dict[str, Any]:
 
     fields = {FIELD[kind]: "path:file", "cls": "label"}
     both: dict[str, Any] = {
-        PACKED: lambda: ss.pack(place, out, jpeg="keep", workers=1),
-        FROM_FILES: lambda: ss.pack(f"{files}/list.tsv", out, fields=fields, jpeg="keep", workers=1),
+        PACKED: lambda: ss.pack(place, out, images=ss.ImageOptions(jpeg="keep"), workers=1),
+        FROM_FILES: lambda: ss.pack(
+            f"{files}/list.tsv", out, fields=fields, images=ss.ImageOptions(jpeg="keep"), workers=1
+        ),
     }
     speeds: dict[str, list[float]] = {which: [] for which in both}
     counts = set()

@@ -39,7 +39,7 @@ def packed(out: str, source: str) -> None:
     """Shards of ours."""
     import shardstream as ss
 
-    ss.repack(source, out, checksums=False, shard_size="48MB")
+    ss.repack(source, out, shards=ss.ShardOptions(checksums=False), shard_size="48MB")
 
 
 def webdataset(out: str, kind: Kind, count: int) -> None:

@@ -28,7 +28,14 @@ def _packed(source: Path, octets: int, framing: Literal["tar", "record"], worker
     import shardstream
 
     def job() -> None:
-        shardstream.pack(source, OUT, jpeg="keep", format=framing, shard_size=f"{SHARD_MB}MB", workers=workers)
+        shardstream.pack(
+            source,
+            OUT,
+            images=shardstream.ImageOptions(jpeg="keep"),
+            format=framing,
+            shard_size=f"{SHARD_MB}MB",
+            workers=workers,
+        )
 
     figures = timed(octets, job)
     return result(figures, shardstream.Manifest.load(OUT).samples)

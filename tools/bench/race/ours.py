@@ -19,7 +19,7 @@ def pack(corpus: Corpus, out: Path, jpeg: str) -> Path:
     import shardstream as ss
 
     shutil.rmtree(out, ignore_errors=True)
-    ss.pack(list_of(corpus.folder), out, shard_size="48MB", workers=WORKERS, jpeg=JPEG[jpeg])
+    ss.pack(list_of(corpus.folder), out, shard_size="48MB", workers=WORKERS, images=ss.ImageOptions(jpeg=JPEG[jpeg]))
     return out
 
 

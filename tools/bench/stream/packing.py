@@ -35,13 +35,13 @@ def files() -> Path:
 
 def straight(endpoint: str) -> dict[str, Any]:
     """``ss.pack(list, "s3://...")``."""
-    from shardstream import pack
+    from shardstream import StorageOptions, pack
 
     def job() -> None:
         pack(
             SOURCE / "list.tsv",
             f"s3://{BUCKET}/packed",
-            storage_options=options(endpoint),
+            storage=StorageOptions(options=options(endpoint)),
             shard_size=f"{SHARD_MB}MB",
             workers=WORKERS,
         )

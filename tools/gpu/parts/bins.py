@@ -149,7 +149,7 @@ def _packed(folder: Path, tokens: int) -> Path:
     draws = np.random.default_rng(0)
     lengths = np.clip(draws.lognormal(np.log(490), 1.2, tokens // 800), 1, None).astype(int)
     documents = ({"ids": draws.integers(0, VOCABULARY, length)} for length in lengths)
-    ss.pack(documents, folder, bins=SIZE, token_dtype="uint16", format="record", shard_size="2MB")  # noqa: S106
+    ss.pack(documents, folder, bins=ss.PackedSequences(SIZE, token_dtype="uint16"), format="record", shard_size="2MB")  # noqa: S106
     return folder
 
 

@@ -101,7 +101,7 @@ def unknown_class(what: str, name: str, names: Collection[str], **place: Any) ->
     return UsageError(
         not_listed(what, name),
         hint=f"{did_you_mean(name, names)}add it to classes=, or leave such samples out: "
-        "unknown='reject' (--unknown reject)",
+        "reading=SourceOptions(unknown='reject') (--unknown reject)",
         **place,
     )
 
