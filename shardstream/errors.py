@@ -339,9 +339,8 @@ class TooManyRejectsError(SourceError):
     """More samples could not be packed than ``max_rejects`` allows.
 
     Example:
-        >>> reading = ss.SourceOptions(max_rejects=0)
         >>> try:
-        ...     ss.pack([{"__key__": "a", "txt": "b"}, {"txt": "no key"}], "new/", reading=reading)
+        ...     ss.pack([{"__key__": "a", "n": 1}, {"n": 2}], "new/", reading=ss.SourceOptions(max_rejects=0))
         ... except ss.errors.TooManyRejectsError as error:
         ...     print(error.what)
         1 of 2 samples read so far cannot be packed; max_rejects is 0

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import dataclasses
 import inspect
 import json
 import os
@@ -7,6 +8,7 @@ import re
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 from typer.testing import CliRunner, Result
@@ -18,6 +20,7 @@ from shardstream.cli.report import duration, plural, size
 from shardstream.cli.verbs import pack as pack_verb
 from shardstream.cli.verbs import repack as repack_verb
 from shardstream.images.encode import encode
+from shardstream.options import options_of
 from shardstream.pack.execution import workers as workers_module
 from shardstream.pack.writer import ShardWriter
 from shardstream.shards.manifest import Manifest
@@ -105,30 +108,32 @@ def test_pack_shows_rejects_and_notes(source: Path, tmp_path: Path) -> None:
     assert "note: Columns that are not packed: width." in result.stderr
 
 
-def test_every_keyword_is_a_flag_with_the_same_default() -> None:
-    keywords = inspect.signature(shardstream.pack).parameters
-    flags = inspect.signature(pack_verb.pack).parameters
-    for name, keyword in keywords.items():
-        if name in ("executor", "progress"):
-            continue
-        assert name in flags
-        default = flags[name].default
-        if name == "meta":
-            assert (keyword.default, default) == (None, "{}")
-        elif name == "zstd":
-            assert (keyword.default, default) == ((), None)
-        else:
-            assert default == keyword.default, name
-    assert set(flags) - set(keywords) == {"context", "dry_run", "as_json", "quiet", "verbose", "log_level"}
+OWN = {"context", "as_json", "quiet", "verbose", "log_level"}
 
 
-def test_every_keyword_of_repack_is_a_flag_with_the_same_default() -> None:
-    keywords = inspect.signature(shardstream.repack).parameters
-    flags = inspect.signature(repack_verb.repack).parameters
-    for name, keyword in keywords.items():
-        if name not in ("executor", "progress", "meta"):
-            assert flags[name].default == keyword.default, name
-    assert set(flags) - set(keywords) == {"context", "as_json", "quiet", "verbose", "log_level"}
+@pytest.mark.parametrize(
+    ("verb", "command", "python", "own"),
+    [
+        (shardstream.pack, pack_verb.pack, {"progress", "meta"}, {"dry_run"}),
+        (shardstream.repack, repack_verb.repack, {"progress", "meta"}, set()),
+    ],
+)
+def test_every_option_is_a_flag_with_the_same_default(verb: Any, command: Any, python: set[str], own: set[str]) -> None:
+    keywords = {
+        name: one.default
+        for name, one in inspect.signature(verb).parameters.items()
+        if name not in {*verb.groups, *python, "flat"}
+    }
+    for table in verb.groups.values():
+        plain = {one.name: one.default for one in dataclasses.fields(table)}
+        keywords |= {
+            said.was: plain[name]
+            for name, said in options_of(table).items()
+            if not said.verbs or verb.__name__ in said.verbs
+        }
+    flags = inspect.signature(command).parameters
+    assert {name: flags[name].default for name in keywords} == keywords
+    assert set(flags) - set(keywords) == OWN | own | {"meta"}
 
 
 def test_repack_takes_a_file_of_rows(source: Path, tmp_path: Path) -> None:

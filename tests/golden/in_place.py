@@ -96,7 +96,7 @@ def record_refusal(name: str, folder: Path) -> dict[str, Any]:
     how: dict[str, Any] = {"source_format": case.format, "format_options": case.options} | dict(one.arguments)
     try:
         if one.call == "pack":
-            ss.pack(url, folder / "packed", workers=0, jpeg="keep", **how)
+            ss.pack(url, folder / "packed", workers=0, images=ss.ImageOptions(jpeg="keep"), **how)
         elif one.call == "index":
             ss.index(url, fields=case.fields, workers=0, **how)
         else:
@@ -115,7 +115,7 @@ class Mixed:
 
     def __init__(self, folder: Path) -> None:
         lists = put("lists", folder / "lists")
-        ss.pack(lists / "train.tsv", folder / "ours", workers=0, jpeg="keep", seed=SEED)
+        ss.pack(lists / "train.tsv", folder / "ours", workers=0, images=ss.ImageOptions(jpeg="keep"), seed=SEED)
         self.theirs = put("webdataset", folder / "theirs")
         self.ours = folder / "ours"
         ss.index(self.theirs, workers=0)

@@ -427,12 +427,8 @@ def test_the_format_and_its_options_can_be_named(tmp_path: Path) -> None:
     (tmp_path / "in.tar").write_bytes(tar_bytes(split))
     with pytest.raises(FormatError, match=r"members '0\.jpg'[\s\S]*group=key"):
         pack(tmp_path / "in.tar", tmp_path / "out", workers=0)
-    given = {
-        "reading": ss.SourceOptions(format="webdataset", options={"group": "key"}),
-        "workers": 0,
-        "images": ss.ImageOptions(jpeg="keep"),
-    }
-    pack(tmp_path / "in.tar", tmp_path / "out", **given)
+    reading = ss.SourceOptions(format="webdataset", options={"group": "key"})
+    pack(tmp_path / "in.tar", tmp_path / "out", reading=reading, images=ss.ImageOptions(jpeg="keep"), workers=0)
     assert samples(tmp_path / "out")["1"] == {"jpg": jpeg(1), "txt": b"x"}
     shutil.copy(tmp_path / "in.tar", tmp_path / "odd name")
     with pytest.raises(FormatError, match="nothing of format 'mds'"):
@@ -449,9 +445,8 @@ def test_labels_from_folders_of_a_zip(tmp_path: Path) -> None:
     with zipfile.ZipFile(tmp_path / "a.zip", "w") as archive:
         for i in range(6):
             archive.writestr(f"{'cat' if i % 2 else 'dog'}/{i}.jpg", jpeg(i))
-    manifest = pack(
-        tmp_path / "a.zip", tmp_path / "out", reading=ss.SourceOptions(options={"labels": "folder"}), workers=0
-    )
+    reading = ss.SourceOptions(options={"labels": "folder"})
+    manifest = pack(tmp_path / "a.zip", tmp_path / "out", reading=reading, workers=0)
     assert manifest.classes == ("cat", "dog")
     assert samples(tmp_path / "out", ["cls"])["dog/0"] == {"cls": 1}
 

@@ -161,7 +161,9 @@ def test_a_huge_object_is_refused_before_it_is_read(
     (tmp_path / "list.tsv").write_text("".join(f"{place.url(name)}\n" for name in objects))
     before = counters().snapshot()
     kept = PackOptions(key="line")
-    run = run_pack(tmp_path / "list.tsv", tmp_path / "out", kept, source_options=place.options, workers=0)
+    run = run_pack(
+        tmp_path / "list.tsv", tmp_path / "out", kept, storage=StorageOptions(source=place.options), workers=0
+    )
     assert (run.tally.samples, run.rejects) == (1, 2)
     assert counters().since(before)["bytes"] < 1 << 20
     lines = map(json.loads, (tmp_path / "out/rejects.jsonl").read_text().splitlines())

@@ -1,4 +1,4 @@
-"""One table of options: verbs, plans and commands take what the dataclasses hold, and flat names for one more version."""
+"""One table of options: verbs and commands take what the dataclasses hold, and flat names for one more version."""
 
 from __future__ import annotations
 

@@ -130,22 +130,23 @@ def test_empty_options_of_one_place_are_the_environments(
 
 
 @VERBS
-@pytest.mark.parametrize("name", ["storage_options", "source_options", "dest_options"])
+@pytest.mark.parametrize("name", ["options", "source", "dest"])
 def test_options_that_no_place_can_use_are_named(verb: Verb, local: Path, tmp_path: Path, name: str) -> None:
-    with pytest.raises(UsageError, match=rf"takes {name}: 'region', 'access_key_id'") as caught:
-        verb(local, tmp_path / "out", **{name: {"region": "x", "access_key_id": "the-secret-itself"}})
+    secret = {"region": "x", "access_key_id": "the-secret-itself"}
+    with pytest.raises(UsageError, match=rf"takes storage=.*{name}=.*: 'region', 'access_key_id'") as caught:
+        verb(local, tmp_path / "out", storage=StorageOptions(**{name: secret}))
     assert "the-secret-itself" not in str(caught.value)
     assert not (tmp_path / "out").exists()
-    assert verb(local, tmp_path / "out", **{name: {}}).samples == 5
+    assert verb(local, tmp_path / "out", storage=StorageOptions(**{name: {}})).samples == 5
 
 
 def test_options_that_others_take_the_place_of_are_named(stored: str, s3: S3Place, tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match="takes storage_options: 'anon'"):
+    with pytest.raises(UsageError, match=r"takes storage=StorageOptions\(options=...\): 'anon'"):
         export_files(stored, tmp_path / "out", storage=StorageOptions(source=s3.options, options={"anon": True}))
 
 
 def test_a_writer_here_has_no_use_for_options(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match="takes storage_options: 'anon'"):
+    with pytest.raises(UsageError, match=r"takes storage=StorageOptions\(options=...\): 'anon'"):
         ShardWriter(tmp_path / "out", storage=StorageOptions(options={"anon": True}))
 
 
@@ -153,8 +154,9 @@ def test_lists_here_may_name_files_that_options_serve(s3: S3Place, tmp_path: Pat
     for i in range(3):
         s3.plant(f"{i}.jpg", jpeg(i))
     (tmp_path / "list.tsv").write_text("".join(f"{s3 / f'{i}.jpg'}\t0\n" for i in range(3)))
-    for name in ("storage_options", "source_options"):
-        assert pack(tmp_path / "list.tsv", tmp_path / name, workers=0, **{name: s3.options}).samples == 3
+    for name in ("options", "source"):
+        storage = StorageOptions(**{name: s3.options})
+        assert pack(tmp_path / "list.tsv", tmp_path / name, workers=0, storage=storage).samples == 3
 
 
 def test_of_several_kinds_of_stores_options_serve_those_that_know_them(

@@ -89,8 +89,9 @@ def source(tmp_path: Path) -> Path:
 @pytest.mark.parametrize("transport", ["obstore", "fsspec"])
 def test_the_objects_are_the_files_of_a_local_run(place: S3Place, source: Path, tmp_path: Path, transport: Any) -> None:
     local = pack(source, tmp_path / "out", shard_size=SMALL, workers=0)
-    options: dict[str, Any] = {"storage": StorageOptions(options=place.options, transport=transport)}
-    manifest = pack(source, place.url(), shard_size=SMALL, workers=0, **options)
+    options: dict[str, Any] = {"storage_options": place.options, "transport": transport}
+    storage = StorageOptions(options=place.options, transport=transport)
+    manifest = pack(source, place.url(), shard_size=SMALL, workers=0, storage=storage)
     assert manifest.fingerprint == local.fingerprint
     assert manifest.url == place.url()
     assert stored(place) == tree(tmp_path / "out")

@@ -11,7 +11,7 @@ from shardstream.options import PACK, option, options_of
 from shardstream.pack.bins.binning import Binning, Long, Packing, TokenDtype
 from shardstream.pack.bins.texts import DEFAULT_SECONDS, Texts
 from shardstream.pack.bins.tokenizers import Tokenizer, tokenizer_of
-from shardstream.shards.fields import check_field_name
+from shardstream.shards.field_names import check_field_name
 
 _OF_TEXT = ("text_field", "messages", "template_seconds", "allow_special")
 

@@ -219,7 +219,7 @@ def test_documents_longer_than_a_bin(tmp_path: Path, long: Any, kept: int, rejec
 )
 def test_what_is_no_document_is_rejected(tmp_path: Path, bad: dict[str, Any], reason: str) -> None:
     made = [{"__key__": "good", "ids": [1, 2, 3]}, {"__key__": "bad", **bad}]
-    options: dict[str, Any] = {"bins": 8, "token_dtype": "uint16", "format": "record", "workers": 0}
+    options: dict[str, Any] = {"bins": ss.PackedSequences(8, token_dtype="uint16"), "format": "record", "workers": 0}
     manifest = ss.pack(made, tmp_path / "out", **options)
     assert manifest.bins is not None
     assert manifest.bins.documents == 1
@@ -280,9 +280,9 @@ def test_a_data_set_of_bins_grows_by_bins_of_the_same_kind(tmp_path: Path) -> No
     assert manifest.bins is not None
     assert (manifest.version, manifest.bins.documents, manifest.bins.tokens) == (2, 5, 18)
     assert len(pieces_of(out)) == 5
-    for other in ({"bins": 16}, {"bins": 8, "pad": 1}, {"bins": 8, "packing": "concat"}, {"bins": None}):
+    for bins in (16, ss.PackedSequences(8, pad=1), ss.PackedSequences(8, packing="concat"), None):
         with pytest.raises((UsageError, FieldError)):
-            ss.pack(more, out, append=True, **options | other)
+            ss.pack(more, out, append=True, **options | {"bins": bins})
     with pytest.raises((UsageError, FieldError)), ss.ShardWriter(out, append=True) as writer:
         writer.write({"__key__": "x", "txt": "no bin"})
 
@@ -300,7 +300,7 @@ def test_a_dry_run_packs_a_probe_into_bins(tmp_path: Path) -> None:
 
 def test_documents_that_can_only_be_read_in_order(tmp_path: Path) -> None:
     made = documents([3, 9, 20, 1, 8] * 8)
-    options: dict[str, Any] = {"bins": 8, "token_dtype": "uint16", "format": "record", "workers": 0}
+    options: dict[str, Any] = {"bins": ss.PackedSequences(8, token_dtype="uint16"), "format": "record", "workers": 0}
     ss.pack((one for one in made), tmp_path / "generator", **options)
     lines = tmp_path / "documents.jsonl"
     lines.write_text("".join(json.dumps({"key": one["__key__"], "ids": one["ids"].tolist()}) + "\n" for one in made))
