@@ -46,7 +46,7 @@ class RunOptions:
 
     workers: int | None = None
     on: EngineName | Executor | None = option(
-        None, "Pack on the cluster of Dask, Ray or Spark that is there, or on a local one."
+        None, "Pack on the cluster of Dask, Ray or Spark that is there, or on a local one.", verbs=("pack",)
     )
     overwrite: bool = option(False, "Replace another data set in DEST, once the new one is complete.")
     append: bool = option(False, "Add to the data set in DEST, as new shards and its next version.")

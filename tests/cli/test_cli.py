@@ -115,7 +115,7 @@ OWN = {"context", "as_json", "quiet", "verbose", "log_level"}
     ("verb", "command", "python", "own"),
     [
         (shardstream.pack, pack_verb.pack, {"progress", "meta"}, {"dry_run"}),
-        (shardstream.repack, repack_verb.repack, {"progress", "meta"}, set()),
+        (shardstream.repack, repack_verb.repack, {"progress", "meta", "on"}, set()),
     ],
 )
 def test_every_option_is_a_flag_with_the_same_default(verb: Any, command: Any, python: set[str], own: set[str]) -> None:

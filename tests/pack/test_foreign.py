@@ -445,10 +445,9 @@ def test_labels_from_folders_of_a_zip(tmp_path: Path) -> None:
     with zipfile.ZipFile(tmp_path / "a.zip", "w") as archive:
         for i in range(6):
             archive.writestr(f"{'cat' if i % 2 else 'dog'}/{i}.jpg", jpeg(i))
-    reading = ss.SourceOptions(options={"labels": "folder"})
-    manifest = pack(tmp_path / "a.zip", tmp_path / "out", reading=reading, workers=0)
-    assert manifest.classes == ("cat", "dog")
-    assert samples(tmp_path / "out", ["cls"])["dog/0"] == {"cls": 1}
+    out, reading = tmp_path / "out", ss.SourceOptions(options={"labels": "folder"})
+    assert pack(tmp_path / "a.zip", out, reading=reading, workers=0).classes == ("cat", "dog")
+    assert samples(out, ["cls"])["dog/0"] == {"cls": 1}
 
 
 def test_what_is_not_there_or_of_no_format(tmp_path: Path) -> None:
