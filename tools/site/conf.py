@@ -8,13 +8,6 @@ html_css_files = ["site.css"]
 html_title = "shardstream"
 html_show_copyright = html_show_sphinx = html_copy_source = False
 myst_heading_anchors = 4  # as code hosts make them
-napoleon_custom_sections = [
-    (name, "params_style")
-    for name in (
-        *("Distribution", "Documents into bins", "Expert", "Images", "Order and shards", "Storage"),
-        "Text into tokens",
-    )
-]  # of `pack`
 default_role = "py:obj"  # names in docstrings lead to what they name, where the reference has it
 autodoc_member_order = "bysource"
 autodoc_typehints = "none"  # signatures would show every private alias; docstrings say what there is to know
