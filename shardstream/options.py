@@ -10,9 +10,9 @@ import inspect
 import warnings
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, fields, replace
-from functools import wraps
-from types import MappingProxyType
-from typing import Any, Literal, TypeAlias, TypeVar
+from functools import lru_cache, wraps
+from types import MappingProxyType, UnionType
+from typing import Any, Literal, TypeAlias, TypeVar, Union, get_args, get_origin, get_type_hints
 
 from shardstream.errors import UsageError, did_you_mean
 
@@ -84,6 +84,30 @@ def options_of(kind: type) -> dict[str, Option]:
         was = was or one.name
         found[one.name] = Option(help, was, flag or f"--{was.replace('_', '-')}", *rest)
     return found
+
+
+@lru_cache
+def _choices(kind: type) -> dict[str, tuple[Any, ...]]:
+    """What is allowed, of the fields of a dataclass of which that is a few values."""
+    found = {}
+    for name, hint in get_type_hints(kind).items():
+        parts = get_args(hint) if get_origin(hint) in (Union, UnionType) else (hint,)
+        if all(part is type(None) or get_origin(part) is Literal for part in parts):
+            found[name] = tuple(
+                None if part is type(None) else one for part in parts for one in get_args(part) or [None]
+            )
+    return found
+
+
+def check_choices(options: Any) -> None:
+    """Refuse a value of an option that is none of the few that its type allows; UsageError."""
+    for name, allowed in _choices(type(options)).items():  # type: ignore[arg-type] # a type can be hashed
+        value = getattr(options, name)
+        if value not in allowed:
+            *few, last = (repr(one) for one in allowed if one is not None)
+            raise UsageError(
+                f"{name} must be {', '.join(few)} or {last}, got {value!r}", hint=f"{name}={allowed[0]!r} is usual"
+            )
 
 
 def check_taken(options: Any, verb: str, *, by: str) -> None:
@@ -267,6 +291,9 @@ class SourceOptions:
         split_names: Refuse a directory that has directories of several splits, such as ``train`` and ``val``, which are
             packed one by one. ``False`` takes these names for names of classes.
 
+    Raises:
+        UsageError: A value that is not allowed.
+
     Example:
         >>> reading = ss.SourceOptions(max_rejects="1%")
     """
@@ -308,3 +335,6 @@ class SourceOptions:
         flag="--split-names/--no-split-names",
         verbs=PACK,
     )
+
+    def __post_init__(self) -> None:
+        check_choices(self)

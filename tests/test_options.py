@@ -2,12 +2,12 @@ from __future__ import annotations
 
 import inspect
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 import pytest
 
 from shardstream.errors import UsageError
-from shardstream.options import check_taken, option, options_of, takes_flat
+from shardstream.options import check_choices, check_taken, option, options_of, takes_flat
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -96,8 +96,22 @@ def test_options_that_a_verb_does_not_take_are_refused_if_they_are_set() -> None
 
 def test_fields_say_what_they_are_and_signatures_stay_readable() -> None:
     length = options_of(RowOptions)["length"]
-    assert (length.flag, length.metavar, length.least, length.was) == ("--rows", "N", 1, None)
+    assert (length.flag, length.metavar, length.least, length.was) == ("--rows", "N", 1, "length")
     assert list(inspect.signature(store).parameters) == ["source", "key", "on", "rows", "flat"]
     assert (
         str(inspect.signature(Reading)) == "(url: 'str', *, rows: 'RowOptions | None' = None, **flat: 'Any') -> 'None'"
     )
+
+
+def test_choices_are_those_of_the_types() -> None:
+    @dataclass(frozen=True)
+    class Choices:
+        long: Literal["split", "reject", "truncate"] = "split"
+        labels: Literal["int", "name"] | None = None
+        pad: int | Literal["auto"] = 0
+
+    check_choices(Choices(labels="int", pad=7))
+    with pytest.raises(UsageError, match="long must be 'split', 'reject' or 'truncate', got 'cut'"):
+        check_choices(Choices(long="cut"))  # type: ignore[arg-type]
+    with pytest.raises(UsageError, match="labels must be 'int' or 'name', got 'float'"):
+        check_choices(Choices(labels="float"))  # type: ignore[arg-type]

@@ -13,7 +13,7 @@ import xxhash
 
 from shardstream.errors import UsageError
 from shardstream.extras import require
-from shardstream.options import PACK, SourceOptions, option
+from shardstream.options import PACK, SourceOptions, check_choices, option
 from shardstream.pack.bins.binning import Binning
 from shardstream.pack.bins.sequences import PackedSequences
 from shardstream.pack.bins.texts import Texts
@@ -28,9 +28,6 @@ from shardstream.shards.field_names import check_field_name
 from shardstream.shards.framings import Format, framing_of
 from shardstream.sizes import parse_size
 
-LABEL_MODES = ("int", "name")
-GROUPS = ("file", "stem")
-UNKNOWN = ("error", "reject")
 _MADE = ("meta", "reading", "images", "shards")  # whose defaults are objects: ``None`` stands for them
 
 
@@ -128,11 +125,11 @@ class PackOptions:
 
     def __post_init__(self) -> None:
         check_format(self.format, self.zstd)
+        check_choices(self)
         parse_size(self.shard_size, name="shard_size")
         check_classes(self.classes)
         check_meta(self.meta)
         _check_seed(self.seed)
-        _ = self.handling
         if self.transform is not None and not callable(self.transform):
             raise UsageError(
                 f"transform must be a function of a sample, got {self.transform!r}",
@@ -148,21 +145,7 @@ class PackOptions:
             )
         if not self.key:
             raise UsageError("key is empty", hint="use 'path', 'auto', 'stem', 'line' or the name of a column")
-        if self.labels is not None and self.labels not in LABEL_MODES:
-            raise UsageError(
-                f"labels must be 'int' or 'name', got {self.labels!r}",
-                hint="write labels='name' to number names in sorting order",
-            )
-        if self.reading.group not in GROUPS:
-            raise UsageError(
-                f"group must be 'file' or 'stem', got {self.reading.group!r}",
-                hint="write reading=SourceOptions(group='stem') for several files a sample, else leave it out",
-            )
         unknown = self.reading.unknown
-        if unknown not in UNKNOWN:
-            raise UsageError(
-                f"unknown must be 'error' or 'reject', got {unknown!r}", hint="'reject' leaves such samples out"
-            )
         if unknown != "error" and self.classes is None:
             raise UsageError(f"unknown={unknown!r} without classes", hint="give the list: classes= (--classes)")
 

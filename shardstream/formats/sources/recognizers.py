@@ -80,7 +80,7 @@ class ExternalDatasets(Recognizer):
                 raise
             if place.listing is not None or perhaps:
                 return None  # the source that lists it refuses files that hold many samples
-            hint = "--source-format (source_format=) says which it is; docs/foreign.md has those that are read"
+            hint = "--source-format (reading=SourceOptions(format=...)) says which it is; docs/foreign.md has those that are read"
             raise SourceError("these files are of no format that is known", url=text, hint=hint) from error
 
 

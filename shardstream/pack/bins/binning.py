@@ -16,9 +16,6 @@ Packing: TypeAlias = Literal["fit", "concat"]
 Long: TypeAlias = Literal["split", "reject", "truncate"]
 TokenDtype: TypeAlias = Literal["uint16", "uint32"]
 
-_PACKINGS = ("fit", "concat")
-_LONG = ("split", "reject", "truncate")
-_DTYPES = ("uint16", "uint32")
 _MOST = 1 << 24  # tokens of a bin: what is held grows with it
 _BINS = 4096  # whose documents wait together
 _FEWEST, _MOST_HELD = 32 << 20, 64 << 20  # of their tokens, however long bins are
@@ -78,9 +75,6 @@ class Binning:
                 f"{self.least:,} for bins of {self.size:,}",
                 hint=f"min={self.size} (--bin-min {self.size}) for bins that are never read as shorter rows",
             )
-        _check_one_of("packing", self.packing, _PACKINGS)
-        _check_one_of("long", self.long, _LONG)
-        _check_one_of("token_dtype", self.dtype, _DTYPES)
         for name in ("pad", "bos", "eos"):
             self._check_token(name, getattr(self, name))
 
@@ -121,9 +115,3 @@ class Binning:
 
 def _is_integer(value: object) -> bool:
     return isinstance(value, int) and not isinstance(value, bool)
-
-
-def _check_one_of(name: str, value: object, known: tuple[str, ...]) -> None:
-    if value not in known:
-        few = ", ".join(map(repr, known[:-1]))
-        raise UsageError(f"{name} must be {few} or {known[-1]!r}, got {value!r}", hint=f"{name}={known[0]!r} is usual")

@@ -7,7 +7,7 @@ from functools import cached_property
 from typing import Any
 
 from shardstream.errors import UsageError
-from shardstream.options import PACK, option, options_of
+from shardstream.options import PACK, check_choices, option, options_of
 from shardstream.pack.bins.binning import Binning, Long, Packing, TokenDtype
 from shardstream.pack.bins.texts import DEFAULT_SECONDS, Texts
 from shardstream.pack.bins.tokenizers import Tokenizer, tokenizer_of
@@ -117,6 +117,7 @@ class PackedSequences:
             flag = options_of(type(self))[given[0]].flag if given else ""
             named = f"{given[0]} ({flag}) is an option of bins" if given else "bins have no length"
             raise UsageError(named, hint="say how long they are: bins=PackedSequences(8192, ...) (--bins 8192)")
+        check_choices(self)
         _ = self.binning
         if self.texts is not None:  # large ones take a second to be written down
             object.__setattr__(self, "tokenizer", self.texts.tokenizer)

@@ -6,7 +6,7 @@ from collections.abc import Generator, Iterable
 from contextlib import suppress
 from dataclasses import dataclass
 from importlib.util import find_spec
-from typing import Any, Literal, TypeAlias, get_args
+from typing import Any, Literal, TypeAlias
 
 from shardstream.errors import DecodeError, MissingExtraError, UnsupportedError, UsageError
 from shardstream.extras import require
@@ -19,7 +19,7 @@ from shardstream.images.header import ImageInfo, not_read, probe
 from shardstream.images.jpeg.segments import stripped
 from shardstream.images.jpeg.transcode import DEFAULT_WIDTH, make_addressable
 from shardstream.images.shrink import shrink
-from shardstream.options import PACK, option
+from shardstream.options import PACK, check_choices, option
 from shardstream.pack.sources.base import File
 from shardstream.sizes import size as told_size
 
@@ -86,9 +86,7 @@ class ImageOptions:
     segment_width: int = option(DEFAULT_WIDTH, "Pixels across of what can be decoded alone.", metavar="PIXELS")
 
     def __post_init__(self) -> None:
-        if self.jpeg is not None:
-            _check_choice("jpeg", self.jpeg, Jpeg, "'keep' stores files as they are")
-        _check_choice("check", self.check, Check, "'decode' finds more damage and takes longer")
+        check_choices(self)
         _check_number("segment_width", self.segment_width, 8, 65_535)
         _check_number("max_pixels", self.max_pixels, 1, ANY_PIXELS)
         if self.max_side is not None:
@@ -114,10 +112,6 @@ class ImageHandling(ImageOptions):
     """
 
     damaged: Damaged = "reject"
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        _check_choice("damaged", self.damaged, Damaged, "'reject' leaves damaged pictures out, 'keep' stores them")
 
     @classmethod
     def of(cls, options: ImageOptions, damaged: Damaged) -> ImageHandling:
@@ -296,12 +290,6 @@ def _is_jpeg(value: object) -> bool:
     if isinstance(value, File):
         return value.path.lower().endswith((".jpg", ".jpeg"))
     return isinstance(value, bytes | memoryview) and bytes(value[:2]) == b"\xff\xd8"
-
-
-def _check_choice(name: str, value: object, allowed: object, hint: str) -> None:
-    one, other = get_args(allowed)
-    if value not in (one, other):
-        raise UsageError(f"{name} must be {one!r} or {other!r}, got {value!r}", hint=hint)
 
 
 def _check_number(name: str, value: object, low: int, high: int) -> None:

@@ -16,7 +16,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 from itertools import pairwise
-from typing import Any, Literal, Protocol, TypeAlias
+from typing import Any, Protocol
 
 import msgpack
 import numpy as np
@@ -26,6 +26,7 @@ from shardstream.errors import SourceError, UsageError
 from shardstream.images.formats import BY_SUFFIX, refused_suffix
 from shardstream.names.splits import refuse_splits
 from shardstream.names.strays import Strays
+from shardstream.options import Group
 from shardstream.pack.sources.base import (
     LABEL,
     FieldOfExtension,
@@ -44,8 +45,6 @@ from shardstream.pack.sources.paths import join
 from shardstream.shards.fields import FieldType
 from shardstream.shards.heads import MANIFEST_NAME
 from shardstream.text import valid_unicode
-
-Group: TypeAlias = Literal["file", "stem"]
 
 _CLS = f".{LABEL}"
 _SHOWN = 3

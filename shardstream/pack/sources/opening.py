@@ -9,8 +9,8 @@ from typing import Any
 
 from shardstream.errors import FormatError, PlaceholderError, SourceError, StorageError
 from shardstream.names.globs import split_glob
+from shardstream.options import Group
 from shardstream.pack.sources.base import Source, SourceReading, StreamSource
-from shardstream.pack.sources.folders import Group
 from shardstream.pack.sources.lists.columns import Wanted
 from shardstream.pack.sources.lists.labels import Classes, LabelMode
 from shardstream.pack.sources.lists.mapping import parse_fields

@@ -8,13 +8,13 @@ from functools import cached_property
 from typing import Any, Literal, TypeAlias
 
 from shardstream.errors import SourceError, UsageError, did_you_mean
+from shardstream.options import Unknown
 from shardstream.pack.sources.lists.records import parse_label, shown
 
 _MOST_NAMES = 1_000_000
 
 LabelMode: TypeAlias = Literal["int", "name"]
 
-Unknown: TypeAlias = Literal["error", "reject"]
 """What becomes of samples whose class is not in the list."""
 
 
