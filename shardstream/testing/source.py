@@ -11,13 +11,12 @@ from typing import Any, cast
 import numpy as np
 
 from shardstream.errors import ShardStreamError
-from shardstream.formats.sources.foreign import SourceReading
 from shardstream.options import SourceOptions
 from shardstream.pack.encode.images import ImageOptions
 from shardstream.pack.output.places import StorageOptions
 from shardstream.pack.run import pack
 from shardstream.pack.sources import File, Item, Reject, Source, SourcePart
-from shardstream.pack.sources.base import StreamSource
+from shardstream.pack.sources.base import SourceReading, StreamSource
 from shardstream.pack.sources.opening import open_source
 from shardstream.shards.field_names import check_field_name
 from shardstream.shards.fields import infer_type
@@ -65,7 +64,7 @@ class SourceConformance:
             self.make_source(),
             access=Access(storage.source or storage.options or {}, storage.transport),
             group=reading.group,
-            reading=SourceReading(allow_other_origins=reading.allow_other_origins),
+            reading=SourceReading(**vars(reading)),
             **given,
         )
 

@@ -226,7 +226,8 @@ def holds_containers(url: str, examples: Sequence[str], count: int) -> SourceErr
         depth = "**/" if "/" in examples[0] else ""
         hint = f"name the files: {url.rstrip('/')}/{depth}*{end}"
     else:
-        hint = "--source-format (reading=SourceOptions(format=...)) says what they are, docs/foreign.md which formats there are"
+        which = "--source-format (reading=SourceOptions(format=...)) says what they are"
+        hint = f"{which}, docs/foreign.md which formats there are"
     many = f"{count} files here hold" if count > 1 else "a file here holds"
     return SourceError(
         f"{many} many samples each, and would be packed as bytes: {shown}"

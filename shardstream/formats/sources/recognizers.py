@@ -80,7 +80,8 @@ class ExternalDatasets(Recognizer):
                 raise
             if place.listing is not None or perhaps:
                 return None  # the source that lists it refuses files that hold many samples
-            hint = "--source-format (reading=SourceOptions(format=...)) says which it is; docs/foreign.md has those that are read"
+            which = "--source-format (reading=SourceOptions(format=...)) says which it is"
+            hint = f"{which}; docs/foreign.md has those that are read"
             raise SourceError("these files are of no format that is known", url=text, hint=hint) from error
 
 

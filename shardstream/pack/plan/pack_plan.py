@@ -363,7 +363,7 @@ def open_origin(
         SourceError, UsageError: See `pack`.
     """
     how = options.reading
-    reading = SourceReading(how.format, how.options, progress, how.allow_other_origins, how.split_names)
+    reading = SourceReading(**vars(how), progress=progress)
     try:
         origin = open_source(
             source,

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from shardstream.errors import FieldError
 from shardstream.faults import FaultKind
+from shardstream.options import SourceOptions
 from shardstream.pack.sources.duplicates import KeyNumbers
 from shardstream.pack.sources.paths import Origin, extension_of
 from shardstream.progress import OnProgress, ignore
@@ -208,23 +209,15 @@ class StreamSource(ABC):
         """As of `Source`; ``None`` where only reading it all would tell."""
 
 
-@dataclass(frozen=True)
-class SourceReading:
+@dataclass(frozen=True, kw_only=True)
+class SourceReading(SourceOptions):
     """How a source is read, if it is not samples from Python.
 
     Attributes:
-        format: Name of the format, for data of another library; ``None``: as it is recognized.
-        options: Options of reading it; ``None``: those of the catalog that is there, if any.
         progress: Called for each object that is indexed.
-        allow_other_origins: Whether a list that is not local may name files beyond its own bucket or host.
-        split_names: Whether directories that are called like splits are splits, which are never mixed.
     """
 
-    format: str | None = None
-    options: Mapping[str, str] | None = None
     progress: OnProgress = ignore
-    allow_other_origins: bool = False
-    split_names: bool = True
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,8 +18,9 @@ from shardstream.extras import built_in
 from shardstream.images.formats import BY_SUFFIX
 from shardstream.names.globs import split_glob
 from shardstream.names.missing import instead_of
+from shardstream.options import Group
 from shardstream.pack.sources.base import Source, SourceReading, StreamSource
-from shardstream.pack.sources.folders import Containers, FolderSource, Group
+from shardstream.pack.sources.folders import Containers, FolderSource
 from shardstream.pack.sources.listings import FileListing
 from shardstream.pack.sources.lists.columns import Wanted
 from shardstream.pack.sources.lists.labels import LabelMode
