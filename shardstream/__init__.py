@@ -39,11 +39,10 @@ if TYPE_CHECKING:
     from shardstream.load import DevicePrefetcher, Loader, Preemption, Synthetic, gather_stats, progress, trace
     from shardstream.load.filtering.find_rows import find_rows
     from shardstream.options import SourceOptions
-    from shardstream.pack.bins.sequences import PackedSequences
     from shardstream.pack.encode.images import ImageOptions
     from shardstream.pack.export import export
     from shardstream.pack.merge import merge
-    from shardstream.pack.options import ShardOptions
+    from shardstream.pack.options import PackedSequences, ShardOptions
     from shardstream.pack.output.places import StorageOptions
     from shardstream.pack.plan.pack_plan import PackPlan, pack_plan
     from shardstream.pack.repack import repack
@@ -113,7 +112,7 @@ _LAZY = {
     "ShardWriter": "shardstream.pack.writer",
     "SourceOptions": "shardstream.options",
     "ImageOptions": "shardstream.pack.encode.images",
-    "PackedSequences": "shardstream.pack.bins.sequences",
+    "PackedSequences": "shardstream.pack.options",
     "ShardOptions": "shardstream.pack.options",
     "StorageOptions": "shardstream.pack.output.places",
     "pack": "shardstream.pack.run",

@@ -15,7 +15,7 @@ from shardstream.errors import UsageError
 from shardstream.extras import require
 from shardstream.options import PACK, SourceOptions, check_choices, option
 from shardstream.pack.bins.binning import Binning
-from shardstream.pack.bins.sequences import PackedSequences
+from shardstream.pack.bins.sequences import PackedSequences as PackedSequences  # public from here
 from shardstream.pack.bins.texts import Texts
 from shardstream.pack.encode.images import ANY_PIXELS, Damaged, ImageHandling, ImageOptions
 from shardstream.pack.encode.sample import Transform

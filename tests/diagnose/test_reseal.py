@@ -87,8 +87,8 @@ def test_whatever_writes_a_data_set_seals_it(tmp_path: Path) -> None:
 
 
 def test_in_a_store(s3: S3Place) -> None:
-    place: dict[str, Any] = {"storage": StorageOptions(options=s3.options)}
-    with ShardWriter(s3.url(), classes=["a"], **place) as writer:
+    place: dict[str, Any] = {"storage_options": s3.options}
+    with ShardWriter(s3.url(), classes=["a"], storage=StorageOptions(options=s3.options)) as writer:
         writer.write({"__key__": "k", "cls": 0})
     s3.plant("dataset.json", (s3.dig("dataset.json") or b"").replace(b'"a"', b'"b"'))
     with pytest.raises(ChecksumError):

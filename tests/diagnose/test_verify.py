@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from shardstream import ShardOptions
 from shardstream.diagnose import Problem, verify
 from shardstream.errors import ChecksumError, NotFoundError
 from shardstream.progress import ProgressEvent
@@ -27,7 +28,7 @@ def kinds(problems: tuple[Problem, ...]) -> list[str]:
 
 
 @pytest.mark.parametrize("format", ["tar", "record"])
-@pytest.mark.parametrize("options", [{}, {"checksums": False}], ids=str)
+@pytest.mark.parametrize("options", [{}, {"shards": ShardOptions(checksums=False)}], ids=["", "unchecked"])
 def test_a_sound_data_set(tmp_path: Path, format: str, options: dict[str, Any]) -> None:
     url = make(tmp_path, format=format, **options)
     seen: list[ProgressEvent] = []
@@ -54,7 +55,7 @@ def test_progress_may_be_told_to_an_empty_container(tmp_path: Path) -> None:
 
 
 def test_compressed_fields(tmp_path: Path) -> None:
-    url = make(tmp_path, format="record", zstd=["txt", "raw"])
+    url = make(tmp_path, format="record", shards=ShardOptions(zstd=["txt", "raw"]))
     assert verify(url).ok
 
 

@@ -179,11 +179,11 @@ def test_numba_is_asked_for_where_there_is_a_jpeg(
     others = [{"__key__": f"{i}", "png": encode(np.full((8, 8, 3), i, np.uint8), "png"), "n": i} for i in range(5)]
     jpeg = {"__key__": "jpeg", "jpg": encode(np.zeros((64, 64, 3), np.uint8), "jpg")}
     assert pack(iter(others) if stream else others, tmp_path / "none", workers=0).samples == 5
-    with pytest.raises(MissingExtraError, match=r"numba.*jpeg='keep' does without"):
+    with pytest.raises(MissingExtraError, match=r"numba.*jpeg='keep'\) does without"):
         pack(iter([*others, jpeg]) if stream else [*others, jpeg], tmp_path / "one", workers=0)
     with tarfile.open(tmp_path / "one.tar", "w") as tar:
         member = tarfile.TarInfo("a.jpg")
         member.size = len(jpeg["jpg"])
         tar.addfile(member, io.BytesIO(jpeg["jpg"]))
-    with pytest.raises(MissingExtraError, match=r"numba.*jpeg='keep' does without"):
+    with pytest.raises(MissingExtraError, match=r"numba.*jpeg='keep'\) does without"):
         pack(tmp_path / "one.tar", tmp_path / "tar", workers=0)

@@ -87,7 +87,7 @@ def test_every_document_is_found_whole(data: st.DataObject) -> None:
         )
         store = MemoryStore({})
         format, packing = data.draw(st.sampled_from(["record", "tar"])), data.draw(st.sampled_from(["fit", "concat"]))
-        pack(made, store, format=format, bins=ss.PackedSequences(packing=packing), shuffle=data.draw(st.booleans()))
+        pack(made, store, format=format, bins=ss.PackedSequences(8, packing=packing), shuffle=data.draw(st.booleans()))
         check(ss.Reader(store), made)
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import pickle
 import threading
 from collections.abc import Iterator
-from functools import partial
 from typing import Any
 
 import pytest
@@ -122,9 +121,12 @@ def test_a_cache_may_stand_before_it(tmp_path) -> None:
 @pytest.mark.parametrize("wrong", [Memory("near"), locate("s3://near/ds"), "near", 7, None])
 def test_one_replica_in_place_of_a_list_is_an_error_of_its_own(tmp_path, wrong: Any) -> None:
     fill(tmp_path / "folder")
-    for verb in (ss.ShardDataset, ss.Reader, view, partial(ss.export, dest=tmp_path / "out", to="files")):
-        with pytest.raises(UsageError, match=r"replicas must be a list of places, got .*\n.*replicas=\["):
+    refused = r"replicas must be a list of places, got .*\n.*replicas=\["
+    for verb in (ss.ShardDataset, ss.Reader, view):
+        with pytest.raises(UsageError, match=refused):
             verb(tmp_path / "folder", replicas=wrong)
+    with pytest.raises(UsageError, match=refused):
+        ss.export(tmp_path / "folder", tmp_path / "out", to="files", storage=ss.StorageOptions(replicas=wrong))
 
 
 @pytest.mark.one_in(2)

@@ -52,7 +52,8 @@ def write(folder: Path | str, *keys: str, **options) -> ss.Manifest:
     with ss.ShardWriter(folder, shard_size=2000, format="record", append=True, **options) as writer:
         for i, key in enumerate(keys):
             writer.write({"__key__": key, "n": i % 7, "half": i / 2, "raw": bytes([i % 256] * 100)})
-    return ss.Manifest.load(folder, **{k: v for k, v in options.items() if k == "storage_options"})
+    storage = options.get("storage", ss.StorageOptions())
+    return ss.Manifest.load(folder, storage_options=storage.options)
 
 
 def table_of(folder: Path) -> Path:
