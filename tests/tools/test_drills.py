@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 import tempfile
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -55,6 +56,17 @@ def test_a_short_drill(name: str, tmp_path: Path) -> None:
             assert python(tmp_path, "-m", f"drills.{drill}", f"{folder}/work", *arguments)
         return
     assert python(tmp_path, "-m", f"drills.{drill}", str(tmp_path / "work"), *arguments)
+
+
+def test_mutants_change_text_that_is_there() -> None:
+    mutants = tomllib.loads((ROOT / "tools/drills/mutants.toml").read_text())["mutant"]
+    gone = [one for one in mutants if _count(one) <= one.get("nth", 0)]
+    assert not gone
+
+
+def _count(mutant: dict[str, str]) -> int:
+    path = ROOT / "shardstream" / mutant["file"]
+    return path.read_text().count(mutant["old"]) if path.exists() else 0
 
 
 @pytest.mark.full
