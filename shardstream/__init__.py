@@ -52,6 +52,7 @@ if TYPE_CHECKING:
     from shardstream.shards.manifest import Manifest
     from shardstream.storage.cache import Cache
     from shardstream.stream import Crops, Mixture, Ragged, Reader, ShardDataset, convert_state, positions, show
+    from shardstream.stream.iteration.settings import OrderOptions, ReadOptions
 
 __all__ = [
     "Cache",
@@ -61,10 +62,12 @@ __all__ = [
     "Loader",
     "Manifest",
     "Mixture",
+    "OrderOptions",
     "PackPlan",
     "PackedSequences",
     "Preemption",
     "Ragged",
+    "ReadOptions",
     "Reader",
     "Rows",
     "ShardDataset",
@@ -115,6 +118,7 @@ _LAZY = {
     "PackedSequences": "shardstream.pack.options",
     "ShardOptions": "shardstream.pack.options",
     "StorageOptions": "shardstream.pack.output.places",
+    **dict.fromkeys(("OrderOptions", "ReadOptions"), "shardstream.stream.iteration.settings"),
     "pack": "shardstream.pack.run",
     **{verb: f"shardstream.pack.{verb}" for verb in ("export", "merge", "repack")},
     "view": "shardstream.report.viewing",

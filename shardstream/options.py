@@ -18,6 +18,9 @@ from shardstream.errors import UsageError, did_you_mean
 
 F = TypeVar("F", bound=Callable[..., Any])
 
+Rewrite: TypeAlias = Callable[[dict[str, Any], Any], str]
+"""Puts the value of a flat name into the arguments of a call, by name; returns how it is written now."""
+
 Group: TypeAlias = Literal["file", "stem"]
 Unknown: TypeAlias = Literal["error", "reject"]
 
@@ -26,7 +29,10 @@ _KEY = "option"
 
 PACK = ("pack", "pack_plan")
 """What takes all that `pack` writes by."""
-_IN_PLACE = ("ShardDataset", "Reader")
+_IN_PLACE = (
+    *("ShardDataset", "Reader", "open_dataset", "open_datasets"),
+    *("info", "verify", "view", "overview", "index", "migrate", "bench", "sweep"),
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,7 +143,7 @@ def spelled(argument: str, kind: type, names: list[str]) -> str:
 
 
 def takes_flat(
-    renamed: Mapping[str, str] = MappingProxyType({}), more: Iterable[str] = (), /, **groups: type
+    renamed: Mapping[str, str | Rewrite] = MappingProxyType({}), more: Iterable[str] | None = (), /, **groups: type
 ) -> Callable[[F], F]:
     """Let a verb, or a constructor, take options in objects, and for one more version by the names of before.
 
@@ -145,35 +151,31 @@ def takes_flat(
     not take. The last parameter, ``**flat: Any``, is for type checkers; each call that uses flat names warns once.
 
     Args:
-        renamed: Arguments that have another name now, by the old one.
-        more: Names of arguments that are passed on beside those of the signature.
+        renamed: Arguments that have another name now, by the old one; or what writes them in another way.
+        more: Names of arguments that are passed on beside those of the signature; ``None`` for all, to another verb.
         groups: Classes of options, by the argument that takes them. The argument may also be given as a shorthand,
             which ``of`` of the class makes options of; flat names may stand beside it.
     """
 
     def decorate(function: F) -> F:
         parameters = inspect.signature(function).parameters.values()
-        known = [*(one.name for one in parameters if one.kind is not one.VAR_KEYWORD), *more]
-        verb = function.__qualname__.removesuffix(".__init__")
+        known = [*(one.name for one in parameters if one.kind is not one.VAR_KEYWORD), *(more or ())]
+        now = _Flat(function.__qualname__.removesuffix(".__init__"), known, renamed, groups)
 
         @wraps(function)
         def call(*args: Any, **given: Any) -> Any:
-            flat = [name for name in given if name not in known]
+            flat = [name for name in given if name not in known and (more is not None or now.has(name))]
             for name, kind in groups.items():
                 if given.get(name) is not None:
-                    given[name] = _checked(given[name], kind, verb, name, shorthand=bool(flat))
+                    given[name] = _checked(given[name], kind, now.verb, name, shorthand=bool(flat))
             if flat:
-                now = _Flat(verb, known, renamed, groups)
-                given, spellings = now.grouped(given, flat)
-                was = ", ".join(f"{name}=" for name in flat)
-                warnings.warn(
-                    f"{verb}({was}) works for one more version: write {', '.join(spellings)}",
-                    DeprecationWarning,
-                    stacklevel=2,
-                )
+                given, spellings = now.grouped({**dict(zip(known, args, strict=False)), **given}, flat)
+                warn_flat(now.verb, flat, spellings)
+                return function(**given)
             return function(*args, **given)
 
         call.groups = groups  # type: ignore[attr-defined] # of which flags are made
+        call.flat = now  # type: ignore[attr-defined] # for `written`
         return call  # type: ignore[return-value] # of the same signature, but for names that only run
 
     return decorate
@@ -197,6 +199,31 @@ def _example(kind: type) -> str:
     return fields(kind)[0].name
 
 
+def warn_flat(verb: str, flat: Iterable[str], now: Iterable[str]) -> None:
+    """Warn whoever calls this package that names are those of before.
+
+    Args:
+        verb: What was called.
+        flat: The names.
+        now: How what they say is written.
+    """
+    frame, level = inspect.currentframe(), 1
+    while frame is not None and str(frame.f_globals.get("__name__")).partition(".")[0] == "shardstream":
+        frame, level = frame.f_back, level + 1
+    was = ", ".join(f"{name}=" for name in flat)
+    text = f"{verb}({was}) works for one more version: write {', '.join(now)}"
+    warnings.warn(text, DeprecationWarning, stacklevel=level)
+
+
+def written(verb: Callable[..., Any], name: str) -> str | None:
+    """How an argument of a verb, or an option by its flat name, is written; ``None`` if there is none of that name."""
+    flat: _Flat | None = getattr(verb, "flat", None)
+    if flat is None or name in inspect.signature(verb).parameters:
+        return f"{name}=..." if name in inspect.signature(verb).parameters else None
+    argument, of = flat.places().get(name, ("", ""))
+    return spelled(argument, flat.groups[argument], [of]) if argument else None
+
+
 @dataclass(frozen=True, slots=True)
 class _Flat:
     """The flat names of a verb.
@@ -204,13 +231,13 @@ class _Flat:
     Attributes:
         verb: Its name.
         known: Its parameters.
-        renamed: New names of parameters by old ones.
+        renamed: New names of parameters by old ones, or what writes them in another way.
         groups: Classes of options by parameter.
     """
 
     verb: str
     known: list[str]
-    renamed: Mapping[str, str]
+    renamed: Mapping[str, str | Rewrite]
     groups: Mapping[str, type]
 
     def grouped(self, given: dict[str, Any], flat: list[str]) -> tuple[dict[str, Any], list[str]]:
@@ -219,13 +246,15 @@ class _Flat:
         Raises:
             UsageError: A name that is unknown; both forms at once.
         """
-        places = self._places()
+        places, given = self.places(), dict(given)
+        rewrites = [(name, how) for name in flat if not isinstance(how := self.renamed.get(name, ""), str)]
+        spellings = [how(given, given.pop(name)) for name, how in rewrites]
+        flat = [name for name in flat if name in given]
         new = {name: value for name, value in given.items() if name not in flat}
         found: dict[str, dict[str, Any]] = {}
-        spellings = []
         for name in flat:
-            if name in self.renamed:
-                now = self.renamed[name]
+            now = self.renamed.get(name)
+            if isinstance(now, str):
                 if now in new:
                     raise self._both(name, f"{now}=")
                 new[now] = given[name]
@@ -244,9 +273,13 @@ class _Flat:
                 raise self._both(old, f"{argument}={kind.__name__}(...)")
             new[argument] = kind(**values) if options is None else replace(kind.of(options), **values)
             spellings.append(spelled(argument, kind, list(values)))
-        return new, spellings
+        return new, list(dict.fromkeys(spellings))
 
-    def _places(self) -> dict[str, tuple[str, str]]:
+    def has(self, name: str) -> bool:
+        """Whether it is one of the flat names."""
+        return name in self.renamed or name in self.places()
+
+    def places(self) -> dict[str, tuple[str, str]]:
         """The argument and the field that each flat name stands for."""
         return {
             of.was: (argument, name)

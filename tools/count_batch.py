@@ -123,7 +123,9 @@ def write_shards(folder: Path) -> None:
 def steady(folder: Path, field: Any) -> Iterator[tuple[Count, list[tuple[str, str]]]]:
     """Counts and calls of the steady batches of a recipe."""
     fields = {"jpg": field, "cls": None}
-    dataset = ss.ShardDataset(str(folder), fields=fields, batch_size=BATCH, shuffle=True, threads=1)
+    dataset = ss.ShardDataset(
+        str(folder), fields=fields, batch_size=BATCH, shuffle=True, reads=ss.ReadOptions(threads=1)
+    )
     batches = iter(ss.Loader(dataset, num_workers=0))
     for _ in range(WARM_UP):
         next(batches)

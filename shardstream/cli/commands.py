@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Mapping, Sequence
 from copy import copy
-from enum import Enum
+from enum import Enum, StrEnum
 from functools import wraps
 from types import MappingProxyType
 from typing import Annotated, Any, TypeVar, cast, get_args, get_type_hints
@@ -18,6 +18,7 @@ from shardstream.cli.logs import logged
 from shardstream.cli.report import reporting
 from shardstream.options import SourceOptions
 from shardstream.pack.output.places import StorageOptions
+from shardstream.storage.base.location import with_transport
 
 C = TypeVar("C", bound=Callable[..., None])
 
@@ -43,6 +44,9 @@ PANELS = {
     "Run": ("dry_run", "workers", "on", "as_json", "quiet", "verbose", "log_level"),
     "Store": ("cache", "replicas", "transport", "storage_options", "source_options", "dest_options"),
 }  # fmt: skip
+_TRANSPORT = StrEnum("_TRANSPORT", "AUTO OBSTORE FSSPEC")
+_TRANSPORT_FLAG = Annotated[_TRANSPORT, typer.Option("--transport", help="Library that speaks to the store.")]
+_PLACES = frozenset(("url", "urls", "source", "dest", "places", "replicas"))
 _METAVARS: dict[type, str] = {int: "N", float: "SECONDS", str: "TEXT"}
 
 
@@ -70,7 +74,9 @@ def command(
     taken = {name: one.default for name, one in arguments.items() if name not in groups}
     for table in groups.values():
         taken |= defaults_of(table)
-    tables = [*_plain_tables(), *groups.values()] if groups else [SourceOptions, StorageOptions]
+    if "storage_options" in taken:
+        taken["transport"] = _TRANSPORT.AUTO
+    tables = [*_plain_tables(), *groups.values()] if "storage" in groups else [SourceOptions, StorageOptions]
     grouped = {name: panel for panel, names in (*PANELS.items(), *panels.items()) for name in names}
 
     def extend(function: C) -> C:
@@ -84,7 +90,8 @@ def command(
         ]
         known = _kinds(Flags)
         for table in tables:
-            known |= flags_of(table, verb.__name__ if groups and verb else None)
+            known |= flags_of(table, verb.__name__ if verb and table in groups.values() else None)
+        known["transport"] = _TRANSPORT_FLAG
         known |= {} if own is None else _kinds(own)
         flags = [
             inspect.Parameter(name, _NAMED, default=defaults.get(name, taken[name]), annotation=kind)
@@ -103,7 +110,10 @@ def command(
         def run_command(context: typer.Context, verbose: int, log_level: LogLevel | None, **given: Any) -> None:
             level = log_level.value if log_level else _LEVELS[min(verbose, len(_LEVELS) - 1)]
             passed = {name: value for name, value in given.items() if name != "quiet" or name in written}
+            transport = passed.pop("transport", _TRANSPORT.AUTO)
             with reporting(debug=bool(context.obj)), logged(level):
+                for name in _PLACES.intersection(passed):
+                    passed[name] = with_transport(passed[name], transport.value)
                 function(**passed)
 
         made: Any = run_command

@@ -100,7 +100,7 @@ PAGES = {
         "workers. Samples would be read twice, or not at all. All ranks that begin or end an iteration after that "
         "raise the same error. From `ss.gather_stats`: some ranks did not call it.",
         "Give all ranks the same arguments, make loaders in the same order, and call `set_epoch`, `load_state_dict`, "
-        "and `break` on all ranks or on none. If one rank reads a dataset of its own, pass `rank=0, world_size=1`. For "
+        "and `break` on all ranks or on none. If one rank reads a dataset of its own, pass `ranks=(0, 1)`. For "
         "separate trainings in one job, pass `ss.Loader(..., compare_ranks=False)`.",
         "import torch.distributed as dist\nimport shardstream as ss\n\n"
         'dist.init_process_group("gloo")  # started by torchrun, two processes\n'
@@ -167,7 +167,7 @@ PAGES = {
         "The list or folder that is being packed cannot be used as it is: a line that has no label, a column that is "
         "missing, a file of another format than its name says.",
         "The message names the file and the line. Correct it there, or say how it is to be read: `labels='name'`, "
-        "`fields=`, `source_format=`. Single files that cannot be read end no run: they are listed in "
+        "`fields=`, `SourceOptions(format=...)`. Single files that cannot be read end no run: they are listed in "
         "`rejects.jsonl` beside the shards.",
         "import pathlib\nimport shardstream as ss\n\n"
         'pathlib.Path("list.tsv").write_text("photos/cat/0.jpg\\tcat\\n")\n'

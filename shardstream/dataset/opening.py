@@ -14,11 +14,13 @@ from shardstream.dataset.opened import DatasetAddress, OpenedDataset
 from shardstream.errors import DataError, NotFoundError, UsageError
 from shardstream.names.braces import without_braces
 from shardstream.names.globs import WILDCARDS, local_matches
+from shardstream.options import SourceOptions, takes_flat
 from shardstream.shards.heads import FINGERPRINT, MANIFEST_NAME
 from shardstream.shards.manifest import Manifest
 from shardstream.sizes import plural
-from shardstream.storage import Location, PathOrUrl, Transport, locate
+from shardstream.storage import Location, PathOrUrl, locate
 from shardstream.storage.base.address import absolute
+from shardstream.storage.base.location import flat_transport
 from shardstream.storage.cache import Cache
 
 Versions: TypeAlias = "int | Sequence[int | None] | None"
@@ -40,9 +42,7 @@ class _Place(TypedDict, total=False):
     cache: str | os.PathLike[str] | Cache | None
     replicas: Sequence[PathOrUrl]
     storage_options: Mapping[str, Any] | None
-    transport: Transport
-    source_format: str | None
-    format_options: Mapping[str, str] | None
+    reading: SourceOptions | None
 
 
 class Opening(_Place, total=False):
@@ -51,6 +51,11 @@ class Opening(_Place, total=False):
     fingerprint: str | None
 
 
+takes_opening = takes_flat(flat_transport("url", "replicas"), Opening.__annotations__, reading=SourceOptions)
+"""Decorates functions that take `Opening`, with ``url`` before: flat names are taken for one more version."""
+
+
+@takes_flat(reading=SourceOptions)
 def open_datasets(
     url: PathOrUrl | Sequence[PathOrUrl],
     *,
@@ -58,9 +63,7 @@ def open_datasets(
     cache: str | os.PathLike[str] | Cache | None = None,
     version: Versions = None,
     storage_options: Mapping[str, Any] | None = None,
-    transport: Transport = "auto",
-    source_format: str | None = None,
-    format_options: Mapping[str, str] | None = None,
+    reading: SourceOptions | None = None,
 ) -> list[OpenedDataset]:
     """The data sets that ``url`` names; see `ShardDataset` for the arguments.
 
@@ -69,20 +72,21 @@ def open_datasets(
         NotFoundError: There is no data set.
         StorageError: It cannot be read.
     """
-    options: dict[str, Any] = {"storage_options": storage_options, "transport": transport}
-    places = [_rooted(path, names, format_options) for path, names in find_places(url)]
-    locations = [locate(one.place, **options) for one in places]
-    others = [locate(path, **options) for path in find_replicas(replicas)]
+    reading = reading or SourceOptions()
+    places = [_rooted(path, names, reading.options) for path, names in find_places(url)]
+    locations = [locate(one.place, storage_options=storage_options) for one in places]
+    others = [locate(path, storage_options=storage_options) for path in find_replicas(replicas)]
     refuse_unused(storage_options, [*locations, *others])
     spec = None if cache is None else Cache.of(cache)
     return [
-        DatasetAddress(location, one, tuple(others), spec, Selection.of(names, source_format, reading)).open()
-        for location, (_, names, reading), one in zip(
+        DatasetAddress(location, one, tuple(others), spec, Selection.of(names, reading.format, options)).open()
+        for location, (_, names, options), one in zip(
             locations, places, versions_of(version, len(locations)), strict=True
         )
     ]
 
 
+@takes_opening
 def open_dataset(url: PathOrUrl, *, fingerprint: str | None = None, **opening: Unpack[_Place]) -> OpenedDataset:
     """The one data set of this URL.
 
@@ -94,9 +98,7 @@ def open_dataset(url: PathOrUrl, *, fingerprint: str | None = None, **opening: U
         cache: Folder of a cache for what comes over a network, or a `Cache`. Default: none.
         replicas: Places that have its shards too, or some of them; asked first, in this order.
         storage_options: Credentials and settings by name, of all these places. Default: the environment's.
-        transport: The library that speaks to the stores, see `shardstream.storage.base.location.Transport`.
-        source_format: Name of the format of data of another library. Default: as it is recognised.
-        format_options: Options of reading it. Default: those that its catalogue remembers, if there is one.
+        reading: Format and options of data of another library, see `SourceOptions`. Default: as it is recognized.
 
     Raises:
         UsageError: One of the arguments cannot work, or there is no such version.
@@ -104,8 +106,9 @@ def open_dataset(url: PathOrUrl, *, fingerprint: str | None = None, **opening: U
         DataError: Its manifest is damaged, or it has another fingerprint.
         StorageError: It cannot be read.
     """
-    if not place_of(url)[1] and "root" not in (opening.get("format_options") or {}):
-        url = locate(url, storage_options=opening.get("storage_options"), transport=opening.get("transport", "auto"))
+    reading = opening.get("reading") or SourceOptions()
+    if not place_of(url)[1] and "root" not in (reading.options or {}):
+        url = locate(url, storage_options=opening.get("storage_options"))
     dataset = open_datasets(url, **opening)[0]
     check_fingerprints([dataset.manifest], fingerprint)
     return dataset

@@ -15,8 +15,10 @@ from shardstream.dataset.opening import Opening
 from shardstream.diagnose.info import info
 from shardstream.diagnose.processor import Gauge
 from shardstream.errors import UsageError
+from shardstream.options import SourceOptions, takes_flat
 from shardstream.progress import OnProgress, ProgressEvent, ignore
 from shardstream.shards.fields import FieldType
+from shardstream.storage.base.location import flat_transport
 from shardstream.threads import Processors
 
 if TYPE_CHECKING:
@@ -77,6 +79,7 @@ class BenchReport:
         return self.bytes / self.seconds
 
 
+@takes_flat(flat_transport("url", "replicas"), None, reading=SourceOptions)
 def bench(
     url: str | os.PathLike[str],
     *,
@@ -102,10 +105,10 @@ def bench(
         **dataset: Arguments of `ShardDataset`, with the same meaning: ``version`` of a data set that grew (default:
             the newest), ``cache``: a folder or `Cache` that keeps what was read (default: none), ``replicas``: other
             places that have its shards, ``storage_options``: credentials and settings of the store by name (default:
-            those of the environment), ``transport``: the library that speaks to it, and so on. ``fields`` are names
-            of stored fields here (default: all); ``batch_size`` is 128 unless it is given, and ``shuffle`` is true.
-            ``ahead`` has arguments of a `ss.DevicePrefetcher` that brings batches to a device, as ``{"device":
-            "cuda"}`` or ``{"transform": augment}`` (default: the loop gets them as `ss.Loader` delivers them).
+            those of the environment), and so on. ``fields`` are names of stored fields here (default: all);
+            ``batch_size`` is 128 unless it is given, and ``shuffle`` is true. ``ahead`` has arguments of a
+            `ss.DevicePrefetcher` that brings batches to a device, as ``{"device": "cuda"}`` or ``{"transform":
+            augment}`` (default: the loop gets them as `ss.Loader` delivers them).
 
     Raises:
         NotFoundError: There is no data set.

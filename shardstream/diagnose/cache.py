@@ -17,10 +17,12 @@ import numpy as np
 from shardstream.dataset.opened import OpenedDataset
 from shardstream.dataset.opening import open_dataset
 from shardstream.errors import DataError, StorageError, UsageError
+from shardstream.options import takes_flat
 from shardstream.order import OrderParameters, epoch_line
 from shardstream.progress import OnProgress, ProgressEvent, ignore
 from shardstream.shards.manifest import Manifest
-from shardstream.storage import PathOrUrl, Store, Transport, locate
+from shardstream.storage import PathOrUrl, Store, locate
+from shardstream.storage.base.location import flat_transport
 from shardstream.storage.cache import Cache, maintenance
 from shardstream.storage.cache.blocks import Described
 from shardstream.storage.cache.maintenance import CachedSet, Damage, TierStatus
@@ -204,6 +206,7 @@ class WarmReport:
     seconds: float
 
 
+@takes_flat(flat_transport("url"))
 def warm(
     url: PathOrUrl,
     cache: str | os.PathLike[str] | Cache,
@@ -211,7 +214,6 @@ def warm(
     node: tuple[int, int] | None = None,
     seed: int = 0,
     storage_options: Mapping[str, Any] | None = None,
-    transport: Transport = "auto",
     progress: OnProgress | None = None,
 ) -> WarmReport:
     """Bring a data set into the cache ahead of training, or the part of it that one node will read.
@@ -223,7 +225,6 @@ def warm(
             (``affinity="node"``, the default with a cache). Default: the whole data set.
         seed: Seed of the training, on which it depends who reads what.
         storage_options: Credentials and settings of the store by name.
-        transport: Which library speaks to the store.
         progress: Called with a `ProgressEvent` after each shard.
 
     Raises:
@@ -233,12 +234,12 @@ def warm(
         StorageError: Fetching failed for good.
     """
     started = time.monotonic()
-    location = locate(url, storage_options=storage_options, transport=transport)
+    location = locate(url, storage_options=storage_options)
     if location.local:
         raise UsageError("a local data set needs no cache", url=location.url, hint="read it where it is")
     if node is not None and not 0 <= node[0] < node[1]:
         raise UsageError(f"there is no node {node[0]} of {node[1]}", hint="nodes count from 0: 0/4, 1/4, 2/4, 3/4")
-    dataset = open_dataset(url, cache=cache, storage_options=storage_options, transport=transport)
+    dataset = open_dataset(url, cache=cache, storage_options=storage_options)
     if dataset.manifest.reader.whole_objects:
         raise UsageError(
             "each value of this data set is a file of its own, and only whole shards can be brought ahead",

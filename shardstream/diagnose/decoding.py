@@ -26,7 +26,6 @@ from shardstream.images.geometry import Geometry, whole
 from shardstream.images.header import ImageInfo, probe
 from shardstream.images.resize import render
 from shardstream.progress import OnProgress, ProgressEvent, ignore
-from shardstream.storage import Transport
 
 _ROUNDS = 5
 _MADE = 16
@@ -94,7 +93,6 @@ def bench_decode(
     crop: int = 224,
     seconds: float = 0.5,
     storage_options: Mapping[str, Any] | None = None,
-    transport: Transport = "auto",
     progress: OnProgress | None = None,
 ) -> DecodeReport:
     """Decode images with every backend that is installed, in one thread, and say how fast each is.
@@ -108,7 +106,6 @@ def bench_decode(
         crop: Size of the random crops, as ``RandomResizedCrop`` draws them.
         seconds: How long one measurement takes with ``auto``; there are two for each backend and kind of image.
         storage_options: Credentials and settings of the store by name. Default: those of the environment.
-        transport: The library that speaks to the store: ``"auto"``, ``"obstore"`` or ``"fsspec"``.
         progress: Called with a `ProgressEvent` before each measurement.
 
     Raises:
@@ -124,7 +121,7 @@ def bench_decode(
     for name, value in (("images", images), ("crop", crop), ("seconds", seconds)):
         if not value > 0:
             raise UsageError(f"{name} must be positive, got {value!r}", hint=f"leave out --{name} for the default")
-    source, files = _files(places, images, storage_options, transport)
+    source, files = _files(places, images, storage_options)
     import torch
 
     threads = torch.get_num_threads()
@@ -142,7 +139,6 @@ def _files(
     places: Sequence[str | os.PathLike[str]],
     count: int,
     storage_options: Mapping[str, Any] | None,
-    transport: Transport,
 ) -> tuple[str, list[bytes]]:
     if not places:
         return f"photographs made of noise, {_MADE_SIZE[1]} x {_MADE_SIZE[0]}", [_made(i) for i in range(_MADE)]
@@ -156,7 +152,7 @@ def _files(
             ) from error
     if len(places) > 1:
         raise UsageError("several places must all be image files", hint="give one data set, or image files")
-    return _stored(open_dataset(places[0], storage_options=storage_options, transport=transport), count)
+    return _stored(open_dataset(places[0], storage_options=storage_options), count)
 
 
 def _stored(dataset: OpenedDataset, count: int) -> tuple[str, list[bytes]]:

@@ -220,7 +220,7 @@ class TrainingView:
         """A whole step of any rank."""
         run, _ = self._looked_into(epoch)
         if rank != run.rank.rank:
-            other = self._stream.replace(rank=rank, world_size=run.rank.world_size)
+            other = self._stream.replace(ranks=(rank, run.rank.world_size))
             run, _ = other.looked_into(epoch, self._workers)
         return run.step(number)
 

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from shardstream.dataset.dataset_rows import DatasetRows
 from shardstream.dataset.opened import OpenedDataset
-from shardstream.dataset.opening import Opening, open_dataset
+from shardstream.dataset.opening import Opening, open_dataset, takes_opening
 from shardstream.errors import DataError, NotFoundError, StorageError
 from shardstream.shards.fields import FieldType
 from shardstream.shards.index import Column, ShardIndex
@@ -121,6 +121,7 @@ class Info:
     bins: str | None = None
 
 
+@takes_opening
 def info(url: PathOrUrl, **opening: Unpack[Opening]) -> Info:
     """Describe a data set. Reads its manifest and the indexes of up to 16 shards, no payload.
 
@@ -130,7 +131,6 @@ def info(url: PathOrUrl, **opening: Unpack[Opening]) -> Info:
         cache: Folder of a cache for what comes over a network, or a `Cache`. Default: none.
         replicas: Places that have its shards too; asked first, in this order.
         storage_options: Credentials and settings by name, of all these places. Default: those of the environment.
-        transport: The library that speaks to the stores: ``"auto"``, ``"obstore"`` or ``"fsspec"``.
 
     Raises:
         NotFoundError: There is no data set.

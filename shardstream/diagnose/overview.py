@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from shardstream.dataset.dataset_rows import DatasetRows
 from shardstream.dataset.keys.finder import numbers_of
 from shardstream.dataset.opened import OpenedDataset
-from shardstream.dataset.opening import Opening, open_dataset
+from shardstream.dataset.opening import Opening, open_dataset, takes_opening
 from shardstream.dataset.rows import RowBatch
 from shardstream.diagnose.shown import Limits, ShownValue, show_values
 from shardstream.diagnose.summaries import FieldSummary, FieldTally
@@ -97,6 +97,7 @@ class Overview:
     samples: tuple[ShownSample, ...]
 
 
+@takes_opening
 def overview(
     url: PathOrUrl,
     numbers: Iterable[int] = (),
@@ -120,7 +121,7 @@ def overview(
             order, so that they come from all shards, or as many as there are samples.
         seed: Of that choice.
         progress: Called with a `ProgressEvent` of samples, some at a time.
-        opening: ``version``, ``cache``, ``replicas``, ``storage_options``, ``transport``, as `view` has them.
+        opening: ``version``, ``cache``, ``replicas``, ``storage_options``, as `view` has them.
 
     Raises:
         NotFoundError: There is no data set.

@@ -5,16 +5,18 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from shardstream.options import takes_flat
 from shardstream.shards.heads import MANIFEST_NAME, resealed
 from shardstream.shards.manifest import Manifest
-from shardstream.storage import PathOrUrl, Transport, open_store
+from shardstream.storage import PathOrUrl, open_store
+from shardstream.storage.base.location import flat_transport
 
 
+@takes_flat(flat_transport("url"))
 def reseal(
     url: PathOrUrl,
     *,
     storage_options: Mapping[str, Any] | None = None,
-    transport: Transport = "auto",
 ) -> tuple[str, ...]:
     """Write the checksum of ``dataset.json`` anew, for those who have edited class names or ``meta`` by hand.
 
@@ -24,7 +26,6 @@ def reseal(
     Args:
         url: Folder or URL of the data set.
         storage_options: Credentials and settings of the store by name. Default: those of the environment.
-        transport: The library that speaks to the store: ``"auto"``, ``"obstore"`` or ``"fsspec"``.
 
     Returns:
         Names of the files that were written: those whose checksum was missing or another. Empty if all were right.
@@ -38,7 +39,7 @@ def reseal(
         >>> reseal("out/")
         ()
     """
-    store = open_store(url, storage_options=storage_options, transport=transport)
+    store = open_store(url, storage_options=storage_options)
     head = store.get(MANIFEST_NAME)
     new = {MANIFEST_NAME: resealed(head, url=store.url)}
     manifest = Manifest.parse(memoryview(new[MANIFEST_NAME] or head), store.get, url=store.url)

@@ -17,12 +17,14 @@ from shardstream.diagnose.bench import CROP, BenchReport, measured, specs_of
 from shardstream.diagnose.stages import Stage, of_images, of_storage
 from shardstream.errors import UsageError
 from shardstream.images.jpeg.cutting import read as addressable
+from shardstream.options import SourceOptions, takes_flat
 from shardstream.pack.encode.images import ImageOptions
 from shardstream.pack.options import PackOptions
 from shardstream.pack.run import run_pack
 from shardstream.pack.sources.stored import StoredSource
 from shardstream.progress import OnProgress, ProgressEvent, ignore
 from shardstream.sizes import size
+from shardstream.storage.base.location import flat_transport
 from shardstream.threads import cores
 
 if TYPE_CHECKING:
@@ -106,6 +108,7 @@ class SweepReport:
     changes: tuple[Change, ...]
 
 
+@takes_flat(flat_transport("url", "replicas"), None, reading=SourceOptions)
 def sweep(
     url: str | os.PathLike[str],
     *,

@@ -13,7 +13,7 @@ import numpy as np
 from shardstream.dataset.keys.listings import listings_of
 from shardstream.dataset.keys.tables import stored_tables
 from shardstream.dataset.opened import OpenedDataset
-from shardstream.dataset.opening import Opening, open_dataset
+from shardstream.dataset.opening import Opening, open_dataset, takes_opening
 from shardstream.diagnose.members import differences
 from shardstream.diagnose.whole import FetchedValues, LooseValues, ReadShard, TooLarge, read_pieces, read_shards
 from shardstream.errors import (
@@ -130,6 +130,7 @@ class VerifyReport:
         return not self.problems
 
 
+@takes_opening
 def verify(
     url: PathOrUrl,
     *,
@@ -157,7 +158,6 @@ def verify(
             Nothing else is read from it: what is compared is what the store has.
         replicas: Places that have the shards too. Where a shard is damaged, they are asked for a sound one.
         storage_options: Credentials and settings by name, of all these places. Default: those of the environment.
-        transport: The library that speaks to the stores: ``"auto"``, ``"obstore"`` or ``"fsspec"``.
         max_value: Bytes that one value may have as it is delivered, see `ShardDataset`. A larger one is a problem: it
             will not be read.
         progress: Called with a `ProgressEvent` after each shard.

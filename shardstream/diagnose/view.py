@@ -9,7 +9,7 @@ from typing import Any, Unpack
 
 from shardstream.dataset.dataset_rows import DatasetRows
 from shardstream.dataset.keys.finder import numbers_of
-from shardstream.dataset.opening import Opening, open_dataset
+from shardstream.dataset.opening import Opening, open_dataset, takes_opening
 from shardstream.errors import DataError, DecodeError, DestinationError, MissingExtraError
 from shardstream.images.header import probe
 from shardstream.shards.arrays import npy_bytes
@@ -78,6 +78,7 @@ class View:
     saved: tuple[str, ...]
 
 
+@takes_opening
 def view(
     url: PathOrUrl,
     numbers: Iterable[int] = (),
@@ -99,7 +100,6 @@ def view(
         cache: Folder of a cache for what comes over a network, or a `Cache`. Default: none.
         replicas: Places that have its shards too; asked first, in this order.
         storage_options: Credentials and settings by name, of all these places. Default: those of the environment.
-        transport: The library that speaks to the stores: ``"auto"``, ``"obstore"`` or ``"fsspec"``.
 
     Raises:
         NotFoundError: There is no data set.

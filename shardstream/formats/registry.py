@@ -255,7 +255,9 @@ def recognize(
     if not found and name is None and loose:
         _refuse_mixture(listing, options)
     if not found and name is not None:
-        raise FormatError(f"nothing of format {name!r} is here", url=listing.url, hint="leave source_format out")
+        raise FormatError(
+            f"nothing of format {name!r} is here", url=listing.url, hint="leave format= (--source-format) out"
+        )
     if not found:
         return None
     unknown = [option for option in options if option not in found[0][0].options]
@@ -308,7 +310,7 @@ def refuse_placeholders(listing: ObjectListing, error: FormatError | None = None
 def _which(found: Sequence[tuple[SourceFormat, Recognized]], url: str) -> str:
     names = " or ".join(repr(one.name) for one, _ in found)
     first = found[0][0].name
-    return f"source_format={names} says which; for all openings: shardstream index '{url}' --source-format {first}"
+    return f"reading=SourceOptions(format={names}) says which; for all openings: shardstream index '{url}' --source-format {first}"
 
 
 def _refuse_mixture(listing: ObjectListing, options: Mapping[str, str]) -> None:
@@ -334,7 +336,7 @@ def _require(format: SourceFormat, listing: ObjectListing, options: Mapping[str,
             raise UsageError(
                 f"{format.title}: nothing says {option!r}",
                 url=listing.url,
-                hint=f"give format_options={{{option!r}: ...}} ({option}: {format.options[option]})",
+                hint=f"give SourceOptions(options={{{option!r}: ...}}) ({option}: {format.options[option]})",
             )
 
 

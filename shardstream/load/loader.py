@@ -150,7 +150,7 @@ class Loader(ForFrameworks, DataLoader[Any]):
         )
         self._starting = False
         super().__init__(
-            dataset.replace(batch_size=size, deliver="lists" if lists else "items"),
+            dataset.with_settings(batch_size=size, deliver="lists" if lists else "items"),
             batch_size=None,
             num_workers=num_workers,
             collate_fn=collate,

@@ -25,6 +25,7 @@ from shardstream.shards.key_table import Covers, SortedKeys
 from shardstream.shards.manifest import Manifest
 from shardstream.shards.table import NamedShards
 from shardstream.storage import PathOrUrl
+from shardstream.storage.base.location import flat_transport
 from shardstream.threads import each
 
 _AT_ONCE = 4  # shards; each holds some 50 MB on its way to a store
@@ -32,7 +33,7 @@ _SUSPECTS = 1000  # samples with repeated hashes that are looked at: the first r
 _WINDOW = 1024  # shards whose work is handed out together
 
 
-@takes_flat(shards=ShardOptions, storage=StorageOptions)
+@takes_flat(flat_transport("urls", "dest", "replicas"), shards=ShardOptions, storage=StorageOptions)
 def merge(
     urls: Sequence[PathOrUrl],
     dest: PathOrUrl,

@@ -27,9 +27,10 @@ from shardstream.progress import OnProgress
 from shardstream.shards.framings import Format
 from shardstream.shards.manifest import Manifest
 from shardstream.storage import PathOrUrl
+from shardstream.storage.base.location import flat_transport
 
 
-@takes_flat({"executor": "on"}, **OF_PACK)
+@takes_flat({"executor": "on", **flat_transport("url", "dest", "replicas")}, **OF_PACK)
 def repack(
     url: PathOrUrl,
     dest: PathOrUrl,

@@ -34,6 +34,7 @@ from shardstream.shards.framings import Format
 from shardstream.shards.manifest import Manifest
 from shardstream.sizes import plural
 from shardstream.storage import PathOrUrl
+from shardstream.storage.base.location import flat_transport
 
 _NOTHING = PackStats()
 
@@ -54,7 +55,7 @@ class RunOptions:
     storage: StorageOptions | None = None
 
 
-@takes_flat({"executor": "on"}, **OF_PACK)
+@takes_flat({"executor": "on", **flat_transport("source", "dest")}, **OF_PACK)
 def pack(
     source: Any,
     dest: PathOrUrl,

@@ -29,6 +29,7 @@ from shardstream.shards.manifest import Manifest
 from shardstream.shards.writing import OneShard, ShardSummary
 from shardstream.sizes import parse_size, plural
 from shardstream.storage import ObjectWriter, PathOrUrl
+from shardstream.storage.base.location import flat_transport
 
 
 class ShardWriter:
@@ -74,7 +75,7 @@ class ShardWriter:
         ...     writer.write({"__key__": "n01440764/10026", "jpg": jpeg_bytes, "cls": 0})
     """
 
-    @takes_flat(shards=ShardOptions, storage=StorageOptions)
+    @takes_flat(flat_transport("dest"), shards=ShardOptions, storage=StorageOptions)
     def __init__(
         self,
         dest: PathOrUrl,

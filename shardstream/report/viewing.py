@@ -85,8 +85,8 @@ def view(
         seed: Of the choice of samples from all shards.
         draws: Of how many epochs images are shown, from ``epoch`` on.
         epoch: The first of these epochs.
-        step: A batch of this rank, counted from the beginning of ``epoch``; ``ds.replace(rank=3, world_size=8)`` is
-            another rank.
+        step: A batch of this rank, counted from the beginning of ``epoch``; ``ds.replace(ranks=(3, 8))`` is another
+            rank.
         num_workers: Of the loader that trains, on which the order may depend. Default: that of a `Loader`, else 8.
 
     Raises:

@@ -224,7 +224,7 @@ def is_no_data_set(error: NotFoundError) -> bool:
 
 def no_format(url: str, *, ours: str | None = None) -> NotFoundError:
     """The error for files that no format takes for its own; ``ours``: the data set of ours that they lie in."""
-    hint = "docs/foreign.md lists the formats that are known; source_format= names one"
+    hint = "docs/foreign.md lists the formats that are known; reading=SourceOptions(format=...) names one"
     if ours is not None:
         hint = f"they lie in a data set of shardstream: give that, {ours}"
     return NotFoundError(_NO_FORMAT, url=url, hint=hint)

@@ -37,7 +37,7 @@ from shardstream.shards.layout import FORMAT_VERSION, checksum
 from shardstream.shards.table import NamedShards, ShardTable
 from shardstream.shards.writing import ShardSummary
 from shardstream.sizes import plural, size
-from shardstream.storage import PathOrUrl, Store, Transport, open_store
+from shardstream.storage import PathOrUrl, Store, open_store
 from shardstream.text import cut, html_table, html_text, in_one_line, text_table
 
 T = TypeVar("T")
@@ -251,7 +251,6 @@ class Manifest:
         *,
         version: int | None = None,
         storage_options: Mapping[str, Any] | None = None,
-        transport: Transport = "auto",
     ) -> Manifest:
         """Read the manifest of the data set at a URL or in a folder.
 
@@ -259,7 +258,6 @@ class Manifest:
             url: Where it lies.
             version: Of a data set that grew, which version of it. Default: the newest.
             storage_options: Credentials and settings of the store, see `ShardDataset`.
-            transport: The library that speaks to the store, see `ShardDataset`.
 
         Raises:
             NotFoundError: There is no ``dataset.json``.
@@ -268,7 +266,7 @@ class Manifest:
             FormatError, ChecksumError: It is damaged.
             StorageError: The store cannot be read.
         """
-        return cls.read(open_store(url, storage_options=storage_options, transport=transport), version=version)
+        return cls.read(open_store(url, storage_options=storage_options), version=version)
 
     @classmethod
     def read(cls, store: Store, *, version: int | None = None) -> Manifest:

@@ -12,7 +12,7 @@
 
 from shardstream.storage.base.buffers import Buffers, FetchedBuffers, MappedBuffers
 from shardstream.storage.base.counters import counters
-from shardstream.storage.base.location import Location, PathOrUrl, Transport, is_place, locate
+from shardstream.storage.base.location import Location, PathOrUrl, is_place, locate
 from shardstream.storage.base.policy import RetryPolicy
 from shardstream.storage.base.store import Head, ObjectMeta, ObjectWriter, Request, Store
 from shardstream.storage.base.wrapper import WrapperStore
@@ -33,7 +33,6 @@ __all__ = [
     "Request",
     "RetryPolicy",
     "Store",
-    "Transport",
     "WrapperStore",
     "counters",
     "fetch",

@@ -7,33 +7,33 @@ from collections.abc import Mapping
 from typing import Any
 
 from shardstream.errors import ShardStreamError
-from shardstream.storage.base.location import Location, PathOrUrl, Transport, locate
+from shardstream.options import takes_flat
+from shardstream.storage.base.location import Location, PathOrUrl, flat_transport, locate
 from shardstream.storage.base.store import Store
 from shardstream.storage.local.store import LocalStore
 from shardstream.storage.transfer.client import Client
 
 
+@takes_flat(flat_transport("place"))
 def open_store(
     place: PathOrUrl,
     *,
     storage_options: Mapping[str, Any] | None = None,
-    transport: Transport = "auto",
 ) -> Store:
     """The store rooted at a URL or local folder. Nothing is asked of it yet.
 
     Args:
         place: A path, a URL, a store, which is returned as it is, or a `Location`.
         storage_options: Credentials and settings by name; default: the environment's.
-        transport: Which library speaks to the store; see `shardstream.storage.base.location.Transport`.
 
     Raises:
-        UsageError: The URL, an option or the transport cannot work.
+        UsageError: The URL or an option cannot work.
         MissingExtraError: A package that this scheme needs is not installed.
 
         >>> open_store("file:///data/out").url
         '/data/out'
     """
-    location = locate(place, storage_options=storage_options, transport=transport)
+    location = locate(place, storage_options=storage_options)
     if location.store is not None:
         return location.store
     if location.local:
@@ -79,14 +79,13 @@ def open_object(
     place: PathOrUrl,
     *,
     storage_options: Mapping[str, Any] | None = None,
-    transport: Transport = "auto",
 ) -> tuple[Store, str]:
     """The store of the folder that holds an object, and the object's name in it.
 
     Raises:
         UsageError: As `open_store`, or the URL names no object.
     """
-    location = locate(place, storage_options=storage_options, transport=transport)
+    location = locate(place, storage_options=storage_options)
     return open_store(location.parent()), location.url.rpartition("/")[2]
 
 

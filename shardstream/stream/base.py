@@ -24,7 +24,7 @@ from shardstream.stream.iteration.dealt import check_can_be_sent, check_resumes,
 from shardstream.stream.iteration.epoch_run import EpochRun, count_items
 from shardstream.stream.iteration.epoch_state import EpochState, SharedEpochState
 from shardstream.stream.iteration.ranks import Rank, RankOfAll, find_rank
-from shardstream.stream.iteration.settings import StreamOptions
+from shardstream.stream.iteration.settings import StreamOptions, settings_of
 from shardstream.stream.iteration.state import (
     check_counts,
     check_worker,
@@ -43,6 +43,10 @@ class Stream(Pickled, IterableDataset[Any]):
     """Samples or batches in an order that is a pure function of seed and epoch. Not to be made directly."""
 
     _settings: StreamOptions
+    _kind: str
+    """Name of the class that users make."""
+    _replaceable: frozenset[str]
+    """Settings that are arguments of their own."""
 
     def _start(self, content: Content, settings: StreamOptions, shared: SharedEpochState | None = None) -> None:
         super().__init__()
@@ -190,11 +194,18 @@ class Stream(Pickled, IterableDataset[Any]):
         return copy
 
     def replace(self, **changes: Any) -> Self:
-        """The same with other settings; it shares this one's epoch.
+        """The same with other arguments; it shares this one's epoch.
+
+        Args:
+            **changes: Arguments by name, but for those that say which data there are.
 
         Raises:
-            UsageError: The settings do not go together.
+            FieldError, UsageError: They do not go together, or not with the data; there is no such argument.
         """
+        return self.with_settings(**settings_of(changes, self._kind, self._replaceable))
+
+    def with_settings(self, **changes: Any) -> Self:
+        """The same with other settings by their names; it shares this one's epoch."""
         return self._with(self._content, dataclasses.replace(self._settings, **changes))
 
     def to_tuple(self, *names: str) -> Self:
@@ -218,7 +229,7 @@ class Stream(Pickled, IterableDataset[Any]):
             for name in names:
                 if name not in known:
                     raise unknown_field(name, outputs, url=self._content.url)
-        return self.replace(names=names)
+        return self.with_settings(names=names)
 
     def peek(self) -> Any:
         """The first batch (or sample) of the next epoch of this rank, made in this process; moves nothing on.
@@ -318,7 +329,7 @@ class Stream(Pickled, IterableDataset[Any]):
 
     def for_loader(self, num_workers: int, *, workers_stay: bool, **changes: Any) -> Self:
         """The same for one loader: it says where iterations begin, and counts by itself what was consumed."""
-        copy = self.replace(**changes)
+        copy = self.with_settings(**changes)
         copy._assignment = Assignment(
             num_workers, workers_stay=workers_stay, samples=copy._content.listed(copy._settings), content=copy._content
         )

@@ -17,17 +17,30 @@ from shardstream.dataset.weights import Weights, WeightSpec
 from shardstream.decode.plan import unknown_output
 from shardstream.decode.usercall import Names, is_output_name
 from shardstream.errors import FieldError, UsageError, did_you_mean
-from shardstream.images.backends import Backend, BackendName
+from shardstream.options import SourceOptions, takes_flat
 from shardstream.order import PlaceRange, SplitBy, Tail
-from shardstream.shards.framing import MAX_VALUE
 from shardstream.shards.manifest import Manifest
 from shardstream.sizes import plural
-from shardstream.storage import PathOrUrl, Transport
+from shardstream.storage import PathOrUrl
+from shardstream.storage.base.location import flat_transport
 from shardstream.storage.cache import Cache
 from shardstream.stream.base import Stream
 from shardstream.stream.iteration.content import Content, ContentPart
-from shardstream.stream.iteration.ranks import Affinity
-from shardstream.stream.iteration.settings import DecodeOptions, Dropped, Fields, OnError, StreamOptions, check_positive
+from shardstream.stream.iteration.ranks import Ranks
+from shardstream.stream.iteration.settings import (
+    FLAT_RANKS,
+    SETTINGS,
+    DecodeOptions,
+    Dropped,
+    Fields,
+    OnError,
+    OrderOptions,
+    ReadOptions,
+    StreamOptions,
+    check_positive,
+    decode_settings,
+    stream_settings,
+)
 
 _DECODING = frozenset(field.name for field in dataclasses.fields(DecodeOptions))
 
@@ -116,13 +129,9 @@ class ShardDataset(Stream):
 
         *Distribution.* All of it is found out where nothing is said.
 
-        rank: This process among the data-parallel ones; with ``world_size``. Default: ``torch.distributed``, else the
-            variables of torchrun (``RANK``, ``WORLD_SIZE``), SLURM or Open MPI, else 0 of 1, looked up when an
+        ranks: ``(rank, world_size)``: this process among the data-parallel ones. Default: ``torch.distributed``, else
+            the variables of torchrun (``RANK``, ``WORLD_SIZE``), SLURM or Open MPI, else 0 of 1, looked up when an
             iteration begins. Ranks that share a model replica (tensor or pipeline parallel) pass the same number.
-        world_size: Number of data-parallel processes.
-        affinity: ``"node"`` keeps shards with a node (``LOCAL_WORLD_SIZE`` consecutive ranks) from epoch to epoch, so
-            that its caches stay warm; ``"none"`` spreads every shard over all nodes. Default: ``"node"`` where there is
-            a ``cache`` that is used, else ``"none"``.
 
         *Storage.*
 
@@ -132,40 +141,18 @@ class ShardDataset(Stream):
             from the first place that has it, known by its checksum. What the data set is, ``url`` alone says.
         storage_options: Credentials and settings of the store by name; default: what the environment has. See
             ``docs/storage.md`` for each store's.
-        transport: ``"auto"`` (default): obstore for S3, Azure, GCS and HTTP, fsspec for all else; ``"fsspec"`` or
-            ``"obstore"`` for the one or the other.
-        source_format: Of data of another library, which are streamed where they lie, the name of their format:
-            ``"webdataset"``, ``"mds"``, ... Default: as it is recognised. See ``docs/foreign.md``.
-        format_options: Options of reading them, text by name, such as ``{"group": "key"}``. Default: those that their
-            catalogue was made with.
+        reading: Format and options of data of another library, which is read in place, see `SourceOptions`. Default:
+            the format is recognized. See ``docs/foreign.md``.
 
-        *Decoding, and what is done about damage.*
+        *Damage, and how reading is done.* The defaults of ``order`` and ``reads`` are measured.
 
-        backend: The library that decodes images, where a decoder in ``fields`` names none: ``"auto"`` (default) is
-            simplejpeg for JPEG and Pillow for the rest; ``"simplejpeg"``, ``"pillow"``, ``"opencv"``,
-            ``"torchvision"``, ``"imageio"``, ``"accimage"``, or a `shardstream.decode.Backend` of your own. Files
-            that it does not read are decoded as by ``"auto"``. See ``docs/backends.md``.
         on_error: ``"raise"`` (default), or ``"skip"`` to drop samples whose stored data is damaged or does not decode.
             Failures of the store always raise.
-        verify: Compare checksums of the index and of each value read. Default true: it costs less than 1 % of decoding.
-        max_value: Bytes that one value may have as it is delivered, as ``"1GiB"`` (default) or a number. It also bounds
-            parts of compressed objects that can only be decompressed as a whole, if they have more than 16 MiB. A few
-            bytes of a file may announce gigabytes; beyond this it is a `DecodeError` with shard and field. The default
-            does not count for files, text and bytes that are stored as they are; a limit that you set does.
-
-        *For experts.* The defaults are measured, or follow from the shape of the run; nobody need know these.
-
         max_skips: Damaged samples that one worker may skip in an epoch before it raises. Default 100; ``None``: any
             number. Samples that a transform or ``exclude_keys`` drops don't count.
-        threads: Threads that decode the samples of a batch inside one process, where decoders let go of the GIL: JPEG,
-            PNG, WebP, resizing. Pixels, order and errors are those of one thread. Users' callables are called by one
-            thread, in order. Default: as many as torch uses in the process
-            (``torch.get_num_threads()``, at most 8): one in a DataLoader worker, where more workers do as well.
-        prefetch: Bytes that each worker reads ahead over a network, as ``"512MB"`` or a number. Default: 2 GiB divided
-            by the workers of a rank, which the default windows count on, and less where memory is short.
-        lanes: Places of the data set read side by side, in place of the default.
-        chunk: Consecutive samples of one lane in a batch, in place of the default.
-        window: Samples of a lane that are shuffled among themselves, in place of the default.
+        order: How the order spreads over the dataset and its nodes, see `OrderOptions`.
+        reads: Checksums, limits, threads, reading ahead, and the library that decodes images, see `ReadOptions`.
+        flat: Options by the names that they had as arguments of their own, such as ``lanes=``; each call warns.
 
     Raises:
         NotFoundError: There is no data set.
@@ -185,6 +172,15 @@ class ShardDataset(Stream):
         ...     labels = batch["cls"]  # int64 (32,)
     """
 
+    _kind = "ShardDataset"
+    _replaceable = _DECODING | {*SETTINGS, "epoch_size"}
+
+    @takes_flat(
+        {**FLAT_RANKS, **flat_transport("url", "replicas")},
+        order=OrderOptions,
+        reads=ReadOptions,
+        reading=SourceOptions,
+    )
     def __init__(
         self,
         url: PathOrUrl | Sequence[PathOrUrl],
@@ -208,29 +204,18 @@ class ShardDataset(Stream):
         tail: Tail | None = None,
         dropped: Dropped = "short",
         skip: Sequence[PlaceRange] = (),
-        # Distribution.
-        rank: int | None = None,
-        world_size: int | None = None,
-        affinity: Affinity | None = None,
+        ranks: Ranks | None = None,
         # Storage.
         cache: str | os.PathLike[str] | Cache | None = None,
         replicas: Sequence[PathOrUrl] = (),
         storage_options: Mapping[str, Any] | None = None,
-        transport: Transport = "auto",
-        source_format: str | None = None,
-        format_options: Mapping[str, str] | None = None,
-        # Decoding, and what is done about damage.
-        backend: Backend | BackendName = "auto",
+        reading: SourceOptions | None = None,
+        # Damage, and how reading is done.
         on_error: OnError = "raise",
-        verify: bool = True,
-        max_value: int | str = MAX_VALUE,
-        # For experts.
         max_skips: int | None = 100,
-        threads: int | None = None,
-        prefetch: int | str | None = None,
-        lanes: int | None = None,
-        chunk: int | None = None,
-        window: int | None = None,
+        order: OrderOptions | None = None,
+        reads: ReadOptions | None = None,
+        **flat: Any,
     ) -> None:
         by_cost, size = sized(batch_size)
         settings = StreamOptions(
@@ -241,24 +226,15 @@ class ShardDataset(Stream):
             dropped=dropped,
             skip=skip,
             batch_transform=batch_transform,
-            rank=rank,
-            world_size=world_size,
-            affinity=affinity,
-            lanes=lanes,
-            chunk=chunk,
-            window=window,
-            prefetch=prefetch,
-            threads=threads,
+            **stream_settings(order, reads, ranks),
         )
         check_positive("epoch_size", epoch_size)
         options = DecodeOptions(
             fields=fields,
-            backend=backend,
             transform=transform,
             on_error=on_error,
             max_skips=max_skips,
-            verify=verify,
-            max_value=max_value,
+            **decode_settings(reads),
         )
         datasets = open_datasets(
             url,
@@ -266,17 +242,15 @@ class ShardDataset(Stream):
             cache=cache,
             version=version,
             storage_options=storage_options,
-            transport=transport,
-            source_format=source_format,
-            format_options=format_options,
+            reading=reading,
         )
         check_fingerprints([one.manifest for one in datasets], fingerprint)
         excluded = None
         if exclude_keys is not None:
             from shardstream.dataset.keys.selection import keyed_rows  # workers do without
 
-            excluded = keyed_rows(datasets, exclude_keys, "exclude_keys=", verify=verify)
-        source = DatasetSource(datasets, ViewSpec.of(split, split_by), verify=verify, excluded=excluded)
+            excluded = keyed_rows(datasets, exclude_keys, "exclude_keys=", verify=options.verify)
+        source = DatasetSource(datasets, ViewSpec.of(split, split_by), verify=options.verify, excluded=excluded)
         if where is not None:
             source = _narrowed(source, where)
         if weights is not None:
@@ -326,8 +300,8 @@ class ShardDataset(Stream):
 
     # ------------------------------------------------------------------------------------------------- variations
 
-    def replace(self, **changes: Any) -> Self:
-        """The same data set with other settings; it shares this one's epoch.
+    def with_settings(self, **changes: Any) -> Self:
+        """The same with other settings by their names; it shares this one's epoch.
 
         Raises:
             FieldError, UsageError: The settings do not go together, or not with the data.
@@ -366,7 +340,7 @@ class ShardDataset(Stream):
         given: object = function
         if not callable(given):
             raise UsageError(f"map needs a function of a sample's dict, got {given!r}", hint="as in ds.map(augment)")
-        return self.replace(transform=(*self._content.parts[0].options.transforms, function))
+        return self.with_settings(transform=(*self._content.parts[0].options.transforms, function))
 
     def filter(self, where: Where) -> Self:
         """Those of the samples that ``where`` asks for, as the argument of this class, and as if it had been one.
@@ -435,13 +409,13 @@ class ShardDataset(Stream):
         self._check_dicts(verb)
         options, outputs = self._content.parts[0].options, self._content.parts[0].plan.names
         if options.transforms:
-            return self.replace(transform=(*options.transforms, Names(tuple(new.items()), rest)))
+            return self.with_settings(transform=(*options.transforms, Names(tuple(new.items()), rest)))
         for name in new:
             if name not in outputs:
                 raise unknown_output(name, outputs)
         old = {now: then for then, now in options.delivered or [(name, name) for name in outputs]}
         kept = [name for name in outputs if rest or name in new]
-        return self.replace(delivered=tuple((old[name], new.get(name, name)) for name in kept))
+        return self.with_settings(delivered=tuple((old[name], new.get(name, name)) for name in kept))
 
     def _check_dicts(self, verb: str) -> None:
         if self._settings.names is not None:

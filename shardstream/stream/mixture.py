@@ -12,15 +12,24 @@ from shardstream.dataset.costs import CostSpec, sized
 from shardstream.decode.plan import Output
 from shardstream.decode.usercall import UserCall
 from shardstream.errors import FieldError, UsageError, did_you_mean
+from shardstream.options import takes_flat
 from shardstream.order import MixBy, PlaceRange, Schedule, Tail, as_fraction, quotas_of, schedule_in_effect
 from shardstream.sizes import plural
 from shardstream.stream.base import Stream
 from shardstream.stream.dataset import ShardDataset
 from shardstream.stream.iteration.content import Content, ContentPart
 from shardstream.stream.iteration.epoch_run import count_samples
-from shardstream.stream.iteration.ranks import Affinity
+from shardstream.stream.iteration.ranks import Ranks
 from shardstream.stream.iteration.seen import has_bins, samples_seen, tokens_seen
-from shardstream.stream.iteration.settings import Dropped, StreamOptions
+from shardstream.stream.iteration.settings import (
+    FLAT_RANKS,
+    SETTINGS,
+    Dropped,
+    OrderOptions,
+    ReadOptions,
+    StreamOptions,
+    stream_settings,
+)
 from shardstream.stream.iteration.state import content_of, parse_state
 
 Weighted: TypeAlias = ShardDataset | tuple[ShardDataset, float | Fraction | str]
@@ -86,14 +95,10 @@ class Mixture(Stream):
         dropped: See `ShardDataset`.
         skip: See `ShardDataset`; with a schedule, its clock goes on through what is left out.
         batch_transform: See `ShardDataset`.
-        rank: See `ShardDataset`.
-        world_size: See `ShardDataset`.
-        affinity: See `ShardDataset`.
-        threads: See `ShardDataset`.
-        lanes: See `ShardDataset`.
-        chunk: See `ShardDataset`.
-        window: See `ShardDataset`.
-        prefetch: See `ShardDataset`. Caches and credentials are those of the sources.
+        ranks: See `ShardDataset`.
+        order: See `OrderOptions`.
+        reads: ``threads`` and ``prefetch`` of `ReadOptions`. All else about reading is the sources' own.
+        flat: As of `ShardDataset`.
 
     Raises:
         UsageError: No sources, some without weight, an empty one, an unknown epoch, a schedule that is none, or sources
@@ -107,6 +112,10 @@ class Mixture(Stream):
         120
     """
 
+    _kind = "Mixture"
+    _replaceable = SETTINGS
+
+    @takes_flat(FLAT_RANKS, order=OrderOptions, reads=ReadOptions)
     def __init__(
         self,
         sources: Mapping[str, Weighted],
@@ -121,14 +130,10 @@ class Mixture(Stream):
         dropped: Dropped = "short",
         skip: Sequence[PlaceRange] = (),
         batch_transform: Callable[..., Any] | None = None,
-        rank: int | None = None,
-        world_size: int | None = None,
-        affinity: Affinity | None = None,
-        threads: int | None = None,
-        lanes: int | None = None,
-        chunk: int | None = None,
-        window: int | None = None,
-        prefetch: int | str | None = None,
+        ranks: Ranks | None = None,
+        order: OrderOptions | None = None,
+        reads: ReadOptions | None = None,
+        **flat: Any,
     ) -> None:
         by_cost, size = sized(batch_size)
         settings = StreamOptions(
@@ -139,14 +144,7 @@ class Mixture(Stream):
             dropped=dropped,
             skip=skip,
             batch_transform=batch_transform,
-            rank=rank,
-            world_size=world_size,
-            affinity=affinity,
-            lanes=lanes,
-            chunk=chunk,
-            window=window,
-            prefetch=prefetch,
-            threads=threads,
+            **stream_settings(order, reads, ranks),
         )
         if by not in ("samples", "batches"):
             raise UsageError(
@@ -266,8 +264,8 @@ class Mixture(Stream):
             return self._content.samples
         return count_samples(self._content, self._settings, self._rank(), self._epochs.fresh())
 
-    def replace(self, **changes: Any) -> Self:
-        """The same with other settings; it shares this one's epoch.
+    def with_settings(self, **changes: Any) -> Self:
+        """The same with other settings by their names; it shares this one's epoch.
 
         Raises:
             UsageError: The settings do not go together; another ``batch_size`` by cost, or samples in its place.
@@ -277,7 +275,7 @@ class Mixture(Stream):
             if by_cost != self._content.by_cost:
                 what = "what a mixture's positions count, samples or batches by cost, cannot be replaced"
                 raise UsageError(what, hint="make the Mixture with that batch_size")
-        return super().replace(**changes)
+        return super().with_settings(**changes)
 
     def __repr__(self) -> str:
         shares = ", ".join(f"{name} {share:.3g}" for name, share in self.shares.items())

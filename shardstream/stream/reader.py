@@ -22,14 +22,15 @@ from shardstream.dataset.source import DatasetSource
 from shardstream.dataset.step import Step
 from shardstream.dataset.view import ViewSpec
 from shardstream.errors import ShardStreamError, UsageError
-from shardstream.shards.framing import MAX_VALUE
+from shardstream.options import SourceOptions, takes_flat
 from shardstream.sizes import parse_size, plural
-from shardstream.storage import PathOrUrl, Transport
+from shardstream.storage import PathOrUrl
+from shardstream.storage.base.location import flat_transport
 from shardstream.storage.cache import Cache
 from shardstream.stream.batching.samples import SampleDecoder, StageClock, StepDecoding
 from shardstream.stream.contact_sheet import contact_sheet, stored_cells
 from shardstream.stream.iteration.content import ContentPart
-from shardstream.stream.iteration.settings import DecodeOptions, Fields
+from shardstream.stream.iteration.settings import DecodeOptions, Fields, ReadOptions, decode_settings
 from shardstream.stream.tensors.crops import refuse_samples
 from shardstream.stream.tensors.numbers import Numbers, declared_dtypes
 from shardstream.text import html_text
@@ -54,14 +55,12 @@ class Reader(Sequence[dict[str, Any]]):
         version: Which version of a data set that grew. Default: the newest.
         fingerprint: The fingerprint that the dataset has to have, as of `ShardDataset`. Default: any.
         seed: Of random decoders; sample i is decoded as at position i of epoch 0.
-        verify: Compare checksums.
-        max_value: Bytes that one value may have, as of `ShardDataset`.
+        reads: ``verify`` and ``max_value`` of `ReadOptions`.
         cache: As of `ShardDataset`.
         replicas: The same.
         storage_options: The same.
-        transport: The same.
-        source_format: The same.
-        format_options: The same.
+        reading: The same.
+        flat: As of `ShardDataset`.
 
     Raises:
         NotFoundError: There is no data set.
@@ -74,6 +73,7 @@ class Reader(Sequence[dict[str, Any]]):
         (17, 'photo/3', False)
     """
 
+    @takes_flat(flat_transport("url", "replicas"), reads=ReadOptions, reading=SourceOptions)
     def __init__(
         self,
         url: PathOrUrl,
@@ -82,33 +82,30 @@ class Reader(Sequence[dict[str, Any]]):
         version: int | None = None,
         fingerprint: str | None = None,
         seed: int = 0,
-        verify: bool = True,
-        max_value: int | str = MAX_VALUE,
+        reads: ReadOptions | None = None,
         cache: str | os.PathLike[str] | Cache | None = None,
         replicas: Sequence[PathOrUrl] = (),
         storage_options: Mapping[str, Any] | None = None,
-        transport: Transport = "auto",
-        source_format: str | None = None,
-        format_options: Mapping[str, str] | None = None,
+        reading: SourceOptions | None = None,
+        **flat: Any,
     ) -> None:
         arguments: dict[str, Any] = {
             "cache": cache,
             "replicas": replicas,
             "storage_options": storage_options,
-            "transport": transport,
-            "source_format": source_format,
-            "format_options": format_options,
+            "reading": reading,
         }
         self._dataset = open_dataset(url, version=version, fingerprint=fingerprint, **arguments)
         self.manifest = self._dataset.manifest
-        arguments |= {"fields": fields, "seed": seed, "verify": verify, "max_value": max_value}
+        arguments |= {"fields": fields, "seed": seed, "reads": reads}
         self._again = partial(
             Reader, url, version=self.manifest.version, fingerprint=self.manifest.fingerprint, **arguments
         )
+        reads = reads or ReadOptions()
+        verify, largest = reads.verify, parse_size(reads.max_value, name="max_value")
         self._source = source = DatasetSource([self._dataset], ViewSpec(), verify=verify)
-        part = ContentPart.of(source, DecodeOptions(fields=fields, verify=verify, max_value=max_value))
+        part = ContentPart.of(source, DecodeOptions(fields=fields, **decode_settings(reads)))
         refuse_samples(part.plan.cut)
-        largest = parse_size(max_value, name="max_value")
         self._rows = DatasetRows(self._dataset, part.plan.sources, verify=verify, max_value=largest)
         self._together = max(1, min(_TOGETHER, int(_BYTES / max(source.mean_bytes, 1))))
         self._verify = verify

@@ -62,7 +62,7 @@ class SourceConformance:
         storage = self.arguments.get("storage", StorageOptions())
         return open_source(
             self.make_source(),
-            access=Access(storage.source or storage.options or {}, storage.transport),
+            access=Access(storage.source or storage.options or {}),
             group=reading.group,
             reading=SourceReading(**vars(reading)),
             **given,

@@ -16,6 +16,7 @@ import shardstream as ss
 from shardstream.augment import GaussianBlur, ImageBatch, Operation, Positions, RandomCrop, RandomResizedCrop
 from shardstream.augment.draws import Draws, RandomStream
 from shardstream.rng import Domain, words
+from tests.grouped import grouped
 
 from .references import MEAN, STD
 
@@ -146,7 +147,7 @@ def test_a_resume_with_other_batches_and_ranks_changes_nothing(
     state = first.state_dict()
     for rank in range(ranks):
         settings = {"batch_size": batch_size, "tail": "exact", "rank": rank, "world_size": ranks}
-        rest = ahead(ss.ShardDataset(folder, shuffle=True, seed=3, **settings))
+        rest = ahead(ss.ShardDataset(folder, shuffle=True, seed=3, **grouped(settings)))
         rest.load_state_dict(state)
         augmented(rest, seen)
     assert same(seen, whole)
@@ -183,7 +184,14 @@ def test_dropped_samples_move_none_of_the_others(folder: Path, whole: Seen) -> N
 def test_mixtures_are_keyed_by_their_own_positions(folder: Path) -> None:
     def mixture(batch_size: int) -> Seen:
         sources = {name: (ss.ShardDataset(folder), 1) for name in "ab"}
-        mix = ss.Mixture(sources, batch_size=batch_size, seed=3, epoch=96, lanes=2, chunk=2, window=8, tail="exact")
+        mix = ss.Mixture(
+            sources,
+            batch_size=batch_size,
+            seed=3,
+            epoch=96,
+            order=ss.OrderOptions(lanes=2, chunk=2, window=8),
+            tail="exact",
+        )
         return augmented(ahead(mix))
 
     assert same(mixture(4), mixture(12))

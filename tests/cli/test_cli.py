@@ -108,7 +108,7 @@ def test_pack_shows_rejects_and_notes(source: Path, tmp_path: Path) -> None:
     assert "note: Columns that are not packed: width." in result.stderr
 
 
-OWN = {"context", "as_json", "quiet", "verbose", "log_level"}
+OWN = {"context", "transport", "as_json", "quiet", "verbose", "log_level"}
 
 
 @pytest.mark.parametrize(

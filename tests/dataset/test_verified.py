@@ -187,7 +187,7 @@ def test_a_dataset_that_grows_meanwhile_is_read_on(both, how, monkeypatch) -> No
 @pytest.mark.parametrize("checksums", [False, True])
 def test_values_that_nobody_compares_are_not_taken_for_the_same(tmp_path, monkeypatch, checksums) -> None:
     ours = written(tmp_path / "a", shards=ss.ShardOptions(checksums=checksums))
-    reader = ss.Reader(ours, verify=not checksums)
+    reader = ss.Reader(ours, reads=ss.ReadOptions(verify=not checksums))
     reader[:]
     look_always(monkeypatch)
     chmod(shards(ours)[0])

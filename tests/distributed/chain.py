@@ -26,14 +26,7 @@ def uninterrupted(
     streams = []
     for rank in range(ranks):
         dataset = ss.ShardDataset(
-            folder,
-            fields=[field],
-            shuffle=True,
-            seed=SEED,
-            tail="exact",
-            batch_size=batch_size,
-            rank=rank,
-            world_size=ranks,
+            folder, fields=[field], shuffle=True, seed=SEED, tail="exact", batch_size=batch_size, ranks=(rank, ranks)
         )
         dataset.set_epoch(epoch)
         streams.append([batch[field].tolist() for batch in dataset])

@@ -18,6 +18,7 @@ from torch.distributed import distributed_c10d
 import shardstream as ss
 from shardstream.load.rank_check import RankCheck
 from shardstream.stream.iteration.ranks import Rank
+from tests.grouped import grouped
 
 from ..formats.catalog.making import tar
 from ..stream.making import numbered, write_dataset
@@ -46,11 +47,11 @@ def train(rank: int, folders: tuple[Path, Path], changes: dict[str, Any], at: in
     folder = folders[1] if changes.pop("other", False) else folders[0]
     epoch, skip = changes.pop("epoch", 0), changes.pop("skip", 0)
     settings = {"seed": 0, "batch_size": 16, "shuffle": True} | changes
-    dataset = ss.ShardDataset(folder, fields=["id"], **settings)
+    dataset = ss.ShardDataset(folder, fields=["id"], **grouped(settings))
     dataset.set_epoch(epoch)
     loader = ss.Loader(dataset, num_workers=workers)
     if skip:  # a state that only this rank has loaded
-        other = ss.ShardDataset(folder, fields=["id"], **settings, rank=0, world_size=3)
+        other = ss.ShardDataset(folder, fields=["id"], **grouped(settings), ranks=(0, 3))
         before = ss.Loader(other, num_workers=0)
         for _ in zip(range(skip), before, strict=False):
             pass
@@ -129,7 +130,7 @@ def take_turns(rank: int, folder: Path) -> dict[str, Any]:
     def make(*, replica: int | None = None, workers: int = 0, **settings: Any) -> ss.Loader:
         share = {} if replica is None else {"rank": replica, "world_size": 2}
         defaults: dict[str, Any] = {"fields": ["id"], "batch_size": 16, "shuffle": True}
-        return ss.Loader(ss.ShardDataset(folder, **defaults | share | settings), num_workers=workers)
+        return ss.Loader(ss.ShardDataset(folder, **grouped(defaults | share | settings)), num_workers=workers)
 
     def read(loader: Iterable[Any], batches: int | None = None) -> None:
         for _ in itertools.islice(loader, batches):

@@ -157,10 +157,10 @@ def test_files_that_differ_are_refused_with_the_option_that_unites_them(tmp_path
     (tmp_path / "in/1.jsonl").write_bytes(lines([{"a": 0.5}]))
     with pytest.raises(FieldError, match=r"int64 in 2 samples, float64 in 1 sample[\s\S]*--format-option float=a"):
         ss.ShardDataset(tmp_path / "in")
-    found = ss.Reader(tmp_path / "in", format_options={"float": "a"})
+    found = ss.Reader(tmp_path / "in", reading=ss.SourceOptions(options={"float": "a"}))
     assert [sample["a"] for sample in found] == [1.0, 2.0, 0.5]
     with pytest.raises(UsageError, match="has no option 'flot'"):
-        ss.ShardDataset(tmp_path / "in", format_options={"flot": "a"})
+        ss.ShardDataset(tmp_path / "in", reading=ss.SourceOptions(options={"flot": "a"}))
 
 
 def test_an_id_that_each_row_has_is_the_key():

@@ -25,6 +25,7 @@ import numpy as np
 import shardstream as ss
 from shardstream.storage import ObjectMeta, Store
 from tests.golden.in_place_cases import CASES, INPUTS, PACKINGS, REFUSALS, dated, put
+from tests.grouped import grouped
 
 GOLDEN = Path(__file__).parent
 EXPECTED = GOLDEN / "foreign" / "in_place" / "expected.json"
@@ -98,9 +99,9 @@ def record_refusal(name: str, folder: Path) -> dict[str, Any]:
         if one.call == "pack":
             ss.pack(url, folder / "packed", workers=0, images=ss.ImageOptions(jpeg="keep"), **how)
         elif one.call == "index":
-            ss.index(url, fields=case.fields, workers=0, **how)
+            ss.index(url, fields=case.fields, workers=0, **grouped(how))
         else:
-            dataset = ss.ShardDataset(url, **how)
+            dataset = ss.ShardDataset(url, **grouped(how))
             if one.call == "read":
                 list(dataset)
     except ss.errors.ShardStreamError as error:
@@ -127,7 +128,7 @@ class Mixed:
             "ours": (ss.ShardDataset(self.ours, fields=fields), 1.0),
             "theirs": (ss.ShardDataset(self.theirs, fields=fields), 2.0),
         }
-        return ss.Mixture(sources, seed=SEED, rank=rank, world_size=2, tail="exact")
+        return ss.Mixture(sources, seed=SEED, ranks=(rank, 2), tail="exact")
 
 
 def record_mixture(name: str, folder: Path) -> dict[str, Any]:
@@ -137,7 +138,7 @@ def record_mixture(name: str, folder: Path) -> dict[str, Any]:
     def joined(rank: int = 0) -> ss.ShardDataset:
         urls = [mixed.theirs, mixed.ours]
         how = {"shuffle": True, "seed": SEED, "rank": rank, "world_size": 2, "tail": "exact"}
-        return ss.ShardDataset(urls, fields={"jpg": "bytes", "cls": None}, **how)
+        return ss.ShardDataset(urls, fields={"jpg": "bytes", "cls": None}, **grouped(how))
 
     make = joined if name == "joined" else mixed.mixture
     return json.loads(json.dumps(run([make(rank) for rank in range(2)])).replace(str(folder), PLACE))
@@ -156,13 +157,13 @@ class Opened:
         self.folder = put(case.inputs, folder / "data")
         self.url = str(self.folder / case.opened) if case.opened else str(self.folder)
         self.how: dict[str, Any] = {"source_format": case.format, "format_options": case.options}
-        self.report = ss.index(self.url, **self.how, fields=case.fields, damaged=case.damaged, workers=0)
-        self.fields = stored(ss.ShardDataset(self.url, **self.how))
+        self.report = ss.index(self.url, **grouped(self.how), fields=case.fields, damaged=case.damaged, workers=0)
+        self.fields = stored(ss.ShardDataset(self.url, **grouped(self.how)))
 
     def dataset(self, rank: int = 0, **arguments: Any) -> ss.ShardDataset:
         """Shuffled, of one of two ranks; the remembered fields are read."""
         given = {"fields": self.fields, "shuffle": True, "seed": SEED, "rank": rank, "world_size": 2, "tail": "exact"}
-        return ss.ShardDataset(self.url, **given | self.how | arguments)
+        return ss.ShardDataset(self.url, **grouped(given | self.how | arguments))
 
 
 STORED = (
@@ -188,7 +189,7 @@ def keys(stream: Iterable[Mapping[str, Any]]) -> list[str]:
 def record(name: str, folder: Path) -> dict[str, Any]:
     """Everything about a case."""
     opened = Opened(name, folder)
-    report, reader = opened.report, ss.Reader(opened.url, fields=opened.fields, **opened.how)
+    report, reader = opened.report, ss.Reader(opened.url, fields=opened.fields, **grouped(opened.how))
     samples, ranks = list(reader), [opened.dataset(rank) for rank in range(2)]
     found: dict[str, Any] = {
         "catalog": catalog_of(Path(report.place)),
@@ -203,7 +204,9 @@ def record(name: str, folder: Path) -> dict[str, Any]:
     }
     if opened.case.pack is not None and report.format not in LOOSE:
         given = {"fields": opened.case.fields, "damaged": opened.case.damaged, "workers": 0}
-        checked = ss.index(opened.url, checksums=True, cache=folder / "checked", **opened.how, **given)
+        checked = ss.index(
+            opened.url, checksums=True, cache=folder / "checked", **grouped(opened.how), **grouped(given)
+        )
         found["with_checksums"] = catalog_of(Path(checked.place))["files"]
     if opened.case.pack is not None:
         how = opened.how | {"fields": opened.case.fields, "shard_size": "20KB"} | opened.case.pack
@@ -260,9 +263,9 @@ def record_store(name: str, folder: Path) -> dict[str, Any]:
     store = InMemory(put(case.inputs, folder / "data"))
     shutil.rmtree(home, ignore_errors=True)
     how: dict[str, Any] = {"source_format": case.format, "format_options": case.options}
-    catalog = catalog_of(Path(ss.index(store, **how, fields=case.fields, workers=0).place))
+    catalog = catalog_of(Path(ss.index(store, **grouped(how), fields=case.fields, workers=0).place))
     samples = list(ss.Reader(store, fields=stored(ss.ShardDataset(store))))
-    again = ss.ShardDataset(store, source_format=catalog["head"]["source"], format_options={})
+    again = ss.ShardDataset(store, reading=ss.SourceOptions(format=catalog["head"]["source"], options={}))
     kept = sorted(path.parent.name for path in home.rglob("shardstream-catalogue.json"))
     found = {"kept": kept, "files": catalog["files"], "values": values_of(samples), "again": again.manifest.fingerprint}
     return json.loads(json.dumps(found))

@@ -61,5 +61,5 @@ def test_recorded_states_and_pickles_go_on(name: str, tmp_path: Path) -> None:
         again = pickle.loads(data)
         assert again.state_dict() == opened.dataset().state_dict()
         assert digest(keys(again)) == recorded["shuffled"][0]
-    everything = list(again.replace(shuffle=False, world_size=1))
+    everything = list(again.replace(shuffle=False, ranks=(0, 1)))
     assert values_of(everything) == recorded["values"]

@@ -12,6 +12,7 @@ import pytest
 import torch
 
 import shardstream as ss
+from tests.grouped import grouped
 
 from ..stream.making import numbered, write_dataset
 
@@ -41,7 +42,9 @@ def wait_until(true: Callable[[], bool]) -> None:
 
 
 def stream(folder: Path, **settings: Any) -> ss.ShardDataset:
-    return ss.ShardDataset(folder, **{"batch_size": 8, "shuffle": True, "seed": 5, "fields": ["id", "x"]} | settings)
+    return ss.ShardDataset(
+        folder, **grouped({"batch_size": 8, "shuffle": True, "seed": 5, "fields": ["id", "x"]} | settings)
+    )
 
 
 def ids(batches: Any) -> list[list[int]]:

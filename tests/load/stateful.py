@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 import shardstream as ss
+from tests.grouped import grouped
 
 from ..stream.resuming import ORDER, flat, ids_of, in_turn, take, through_json
 
@@ -41,7 +42,7 @@ class Loader:
     ) -> None:
         size, outer = MODES[mode]
         shape = {"batch_size": size, "tail": "exact"} | shape
-        self.dataset = dataset or ss.ShardDataset(folder, fields=["id"], **(ORDER | shape))
+        self.dataset = dataset or ss.ShardDataset(folder, fields=["id"], **grouped(ORDER | shape))
         self.loader = torchdata.StatefulDataLoader(
             self.dataset, batch_size=outer, num_workers=num_workers, snapshot_every_n_steps=every, **(arguments or {})
         )
@@ -59,7 +60,9 @@ def rest_in_other_shapes(folder: Path, state: Any, *, shapes: Any = ((1, 5, 0), 
         streams = []
         for rank in range(world_size):
             shape = {"rank": rank, "world_size": world_size, "batch_size": batch_size, "tail": "exact"}
-            loader = ss.Loader(ss.ShardDataset(folder, fields=["id"], **(ORDER | shape)), num_workers=num_workers)
+            loader = ss.Loader(
+                ss.ShardDataset(folder, fields=["id"], **grouped(ORDER | shape)), num_workers=num_workers
+            )
             loader.load_state_dict(through_json(state))
             streams.append([ids_of(item) for item in loader])
         rests.append(flat(in_turn(streams)))

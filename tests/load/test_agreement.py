@@ -24,6 +24,7 @@ import shardstream as ss
 from shardstream.load.rank_check import RankCheck
 from shardstream.stream.iteration.agreement import Agreement
 from shardstream.stream.iteration.recipe import describe
+from tests.grouped import grouped
 
 from ..stream.making import numbered, write_dataset
 
@@ -49,7 +50,7 @@ def store() -> Iterator[dist.Store]:
 
 def dataset(folder: Path, rank: int = 0, world_size: int = 2, **settings: Any) -> ss.ShardDataset:
     defaults = {"fields": ["id"], "batch_size": 4, "shuffle": True, "seed": 1}
-    return ss.ShardDataset(folder, **defaults | {"rank": rank, "world_size": world_size} | settings)
+    return ss.ShardDataset(folder, **grouped(defaults | {"rank": rank, "world_size": world_size} | settings))
 
 
 _jobs = count(1)
@@ -173,7 +174,7 @@ def test_loaders_that_are_meant_to_differ_pass(folder: Path, settings: dict[str,
 def test_mixtures_and_single_samples_are_compared_too(folder: Path) -> None:
     def mixture(rank: int) -> ss.Mixture:
         sources = {name: (dataset(folder, rank, batch_size=None, shuffle=True), 1) for name in "ab"}
-        return ss.Mixture(sources, batch_size=4, rank=rank, world_size=2)
+        return ss.Mixture(sources, batch_size=4, ranks=(rank, 2))
 
     for make in (mixture, lambda rank: dataset(folder, rank, batch_size=None)):
         healthy, other = (on_each(2, lambda rank, make=make: ss.Loader(make(rank), num_workers=0)) for _ in range(2))

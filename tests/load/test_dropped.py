@@ -22,6 +22,7 @@ from torch.utils.data import DataLoader
 import shardstream as ss
 from shardstream.augment import ImageBatch
 from shardstream.errors import BatchError, UsageError
+from tests.grouped import grouped
 
 from ..stream.making import numbered, photograph, write_dataset
 from ..stream.resuming import flat, in_turn, through_json
@@ -102,7 +103,7 @@ def of(folders: Mapping[bool, Path], how: str, **options: Any) -> ss.ShardDatase
         fields=FIELDS,
         on_error="skip" if how in ("damaged", "both") else "raise",
         exclude_keys=[f"k{n:06d}" for n in sorted(BAD)] if how == "exclude" else None,
-        **options,
+        **grouped(options),
     )
     return made.map(few) if how in ("map", "both") else made.map(as_it_is) if how == "mapped" else made
 
@@ -167,7 +168,7 @@ def test_a_batch_has_the_kept_samples_of_a_full_one(
         if kind == "data set":
             return iter(of(folders, what, shuffle=True, **shape))
         sources = {"a": (of(folders, what), 2), "b": (of(folders, what), 1)}
-        return iter(ss.Mixture(sources, by=kind, epoch=150, **shape))  # type: ignore[arg-type]
+        return iter(ss.Mixture(sources, by=kind, epoch=150, **grouped(shape)))  # type: ignore[arg-type]
 
     batches = run(how, dropped=dropped)
     for whole in run("mapped" if how in ("map", "both") else ""):
@@ -331,7 +332,7 @@ def test_a_mask_is_never_lost(folders: dict[bool, Path], options: dict[str, Any]
     with pytest.raises(UsageError, match=r'write to_tuple\("id", "__valid__"\)'):
         dataset.replace(batch_transform=as_it_is).to_tuple("id").peek()
     assert len(dataset.replace(batch_transform=without_mask).to_tuple("id").peek()) == 1
-    for view in (dataset.map(ids_alone), dataset.map(ids_alone).replace(deliver="lists")):
+    for view in (dataset.map(ids_alone), dataset.map(ids_alone).with_settings(deliver="lists")):
         with pytest.raises(UsageError, match="the transform returned tuple, which has no place for it"):
             view.peek()
 

@@ -13,6 +13,7 @@ import torch
 from torch.utils.data import DataLoader, DistributedSampler
 
 import shardstream as ss
+from tests.grouped import grouped
 
 from ..stream.making import numbered, photograph, write_dataset
 from ..stream.resuming import ids_of
@@ -26,12 +27,14 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def stream(folder: Path, **settings: Any) -> ss.ShardDataset:
-    return ss.ShardDataset(folder, **{"fields": ["id"], "batch_size": 16, "shuffle": True, "seed": 7} | settings)
+    return ss.ShardDataset(
+        folder, **grouped({"fields": ["id"], "batch_size": 16, "shuffle": True, "seed": 7} | settings)
+    )
 
 
 def mixture(folder: Path, **settings: Any) -> ss.Mixture:
     parts = {name: (ss.ShardDataset(folder, fields=["id"]), 1) for name in "ab"}
-    return ss.Mixture(parts, epoch=COUNT, **{"batch_size": 16, "seed": 7} | settings)
+    return ss.Mixture(parts, epoch=COUNT, **grouped({"batch_size": 16, "seed": 7} | settings))
 
 
 def by_next(items: Iterable[Any], count: int) -> list[Any]:

@@ -16,6 +16,7 @@ import pytest
 
 import shardstream as ss
 from shardstream.progress import ProgressEvent
+from tests.grouped import grouped
 
 from ..stream.making import numbered, photograph, write_dataset
 from .finding import COUNT, KEPT, even, keep, text, write
@@ -45,7 +46,7 @@ def test_each_sample_of_the_view_is_asked_once_and_has_what_a_map_gets(folder: P
         return np.int64(sample["id"] % 3)  # a truth value, of any type
 
     part: dict[str, Any] = {"split": ("a", {"a": 0.5, "b": 0.5}), "where": {"id": (">", 10)}}
-    view = ss.ShardDataset(folder, weights="id", epoch_size=9, **part)
+    view = ss.ShardDataset(folder, weights="id", epoch_size=9, **grouped(part))
     events: list[ProgressEvent] = []
     rows = ss.find_rows(view, ask, workers=workers, progress=events.append)
     asked, names = Counter[int](), set()
@@ -53,7 +54,7 @@ def test_each_sample_of_the_view_is_asked_once_and_has_what_a_map_gets(folder: P
         number, fields = seen.get()
         asked[number] += 1
         names.add(tuple(fields))
-    expected = _ids(ss.ShardDataset(folder, **part))
+    expected = _ids(ss.ShardDataset(folder, **grouped(part)))
     assert sorted(asked) == expected
     assert set(asked.values()) == {1}
     assert names == {("__key__", "id", "txt")}
@@ -146,7 +147,7 @@ def test_where_gives_full_batches_equal_steps_and_exact_lengths(folder: Path, ke
     seen = []
     for rank in range(2):
         shape = {"rank": rank, "world_size": 2, "batch_size": 4, "shuffle": True, "tail": "drop"}
-        loader = ss.Loader(ss.ShardDataset(folder, fields=["id"], where=kept, **shape), num_workers=0)
+        loader = ss.Loader(ss.ShardDataset(folder, fields=["id"], where=kept, **grouped(shape)), num_workers=0)
         batches = [batch["id"].tolist() for batch in loader]
         assert [len(batch) for batch in batches] == [4] * (len(KEPT) // 8) == [4] * len(loader)
         seen += [number for batch in batches for number in batch]

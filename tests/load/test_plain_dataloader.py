@@ -13,6 +13,7 @@ import torch
 from torch.utils.data import DataLoader
 
 import shardstream as ss
+from tests.grouped import grouped
 
 from ..stream.making import numbered, write_dataset
 from ..stream.resuming import ORDER, CountingRun, flat, ids_of, in_turn, take, through_json
@@ -36,12 +37,12 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def make(folder: Path, num_workers: int, mode: str, *, arguments: dict[str, Any] | None = None, **shape: Any) -> Any:
     size, outer = MODES[mode]
     shape = {"batch_size": size, "tail": "exact"} | shape
-    dataset = ss.ShardDataset(folder, fields=["id"], **(ORDER | shape))
+    dataset = ss.ShardDataset(folder, fields=["id"], **grouped(ORDER | shape))
     return CountingRun(DataLoader(dataset, batch_size=outer, num_workers=num_workers, **(arguments or {})))
 
 
 def line_of(folder: Path, **order: Any) -> list[int]:
-    dataset = ss.ShardDataset(folder, fields=["id"], batch_size=50, tail="exact", **(ORDER | order))
+    dataset = ss.ShardDataset(folder, fields=["id"], batch_size=50, tail="exact", **grouped(ORDER | order))
     return flat(map(ids_of, dataset))
 
 
@@ -50,7 +51,7 @@ def rest_of(folder: Path, state: Any, world_size: int, batch_size: int, num_work
     streams = []
     for rank in range(world_size):
         shape = {"rank": rank, "world_size": world_size, "batch_size": batch_size, "tail": "exact"}
-        loader = ss.Loader(ss.ShardDataset(folder, fields=["id"], **(ORDER | shape)), num_workers=num_workers)
+        loader = ss.Loader(ss.ShardDataset(folder, fields=["id"], **grouped(ORDER | shape)), num_workers=num_workers)
         loader.load_state_dict(through_json(state))
         streams.append([ids_of(batch) for batch in loader])
     return flat(in_turn(streams))
@@ -158,7 +159,7 @@ def test_in_the_epoch_after_a_resumed_one(folder: Path, num_workers: int, mode: 
 
 
 def line_of_epoch(folder: Path, epoch: int) -> list[int]:
-    dataset = ss.ShardDataset(folder, fields=["id"], batch_size=50, tail="exact", **ORDER)
+    dataset = ss.ShardDataset(folder, fields=["id"], batch_size=50, tail="exact", **grouped(ORDER))
     dataset.set_epoch(epoch)
     return flat(map(ids_of, dataset))
 
@@ -331,7 +332,7 @@ def third(sample: dict[str, Any]) -> Any:
 
 @pytest.mark.parametrize("num_workers", [0, 2])
 def test_dropped_samples_make_the_number_useless(folder: Path, num_workers: int) -> None:
-    dataset = ss.ShardDataset(folder, fields=["id"], transform=third, **ORDER)
+    dataset = ss.ShardDataset(folder, fields=["id"], transform=third, **grouped(ORDER))
     run = CountingRun(DataLoader(dataset, batch_size=7, num_workers=num_workers))
     seen = flat(take(iter(run), 2))
     assert not any(one % 3 for one in seen)

@@ -14,6 +14,7 @@ import shardstream as ss
 from shardstream.load import LoaderStats
 from shardstream.stream.ipc.worker_batch import WorkerBatch
 from shardstream.threads import Processors
+from tests.grouped import grouped
 
 from ..storage.faults import FaultProxy
 from ..storage.places import WebPlace
@@ -56,7 +57,7 @@ def stats_of(
     folder: Path | str, *, workers: int = 1, ahead: Any = None, pause: float = 0, **settings: Any
 ) -> LoaderStats:
     loading = {name: settings.pop(name) for name in ("collate_fn",) if name in settings}
-    dataset = ss.ShardDataset(folder, **{"batch_size": 4, "fields": ["id"], "shuffle": True} | settings)
+    dataset = ss.ShardDataset(folder, **grouped({"batch_size": 4, "fields": ["id"], "shuffle": True} | settings))
     loader = ss.Loader(dataset, num_workers=workers, **loading)
     source: Any = ss.DevicePrefetcher(loader, "cpu", **ahead) if ahead is not None else loader
     for _ in source:

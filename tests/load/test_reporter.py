@@ -17,6 +17,7 @@ import shardstream as ss
 from shardstream.errors import UsageError
 from shardstream.load import LoaderStats
 from shardstream.load.reporter import prometheus_text
+from tests.grouped import grouped
 
 from ..stream.making import numbered, write_dataset
 
@@ -27,7 +28,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def data(folder: Path, **settings: Any) -> ss.ShardDataset:
-    return ss.ShardDataset(folder, **{"fields": ["id"], "batch_size": 10} | settings)
+    return ss.ShardDataset(folder, **grouped({"fields": ["id"], "batch_size": 10} | settings))
 
 
 class Told(list[dict[str, float]]):

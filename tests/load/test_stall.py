@@ -84,7 +84,7 @@ def test_the_shard_behind_a_stalled_proxy_is_named(web: WebPlace, tmp_path: Path
         web.plant(file.name, file.read_bytes())
     with FaultProxy(web.endpoint.removeprefix("http://")) as proxy:
         url = web.url().replace(web.endpoint, proxy.url)
-        dataset = ss.ShardDataset(url, fields=["bin"], batch_size=10, prefetch="64KB")
+        dataset = ss.ShardDataset(url, fields=["bin"], batch_size=10, reads=ss.ReadOptions(prefetch="64KB"))
         loader = ss.Loader(dataset, num_workers=1, stall=STALL, timeout=3)
         batches = iter(loader)
         next(batches)
@@ -155,7 +155,7 @@ def test_both_limits_name_the_cause_within_two_seconds(
         url = web.url().replace(web.endpoint, proxy.url)
         if cause == "proxy":
             proxy.add("stall", match="shard-000001")
-            dataset = ss.ShardDataset(url, fields=["bin"], batch_size=10, prefetch="64KB")
+            dataset = ss.ShardDataset(url, fields=["bin"], batch_size=10, reads=ss.ReadOptions(prefetch="64KB"))
             named = f"it waits for {url}/shard-000001.rec (attempt "
         else:
             dataset = ss.ShardDataset(folder, fields=["id"], batch_size=10, transform=partial(asleep, 47, 60.0))

@@ -130,7 +130,7 @@ def test_one_process_gathers_itself(folder: Path) -> None:
     assert row.values["samples_total"] == 100
     with pytest.raises(UsageError, match="needs a Loader, got list"):
         ss.gather_stats(ss.DevicePrefetcher([], "cpu"))
-    other = ss.Loader(ss.ShardDataset(folder, fields=["id"], batch_size=10, rank=1, world_size=2), num_workers=0)
+    other = ss.Loader(ss.ShardDataset(folder, fields=["id"], batch_size=10, ranks=(1, 2)), num_workers=0)
     list(other)
     with pytest.raises(UsageError, match="2 ranks have no process group"):
         ss.gather_stats(other)

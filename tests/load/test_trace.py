@@ -149,7 +149,7 @@ def test_cuts_and_requests_are_shown(web: WebPlace, tmp_path: Path) -> None:
     for one in folder.iterdir():
         web.plant(one.name, one.read_bytes())
     fields: Any = {"jpg": ss.decode.RandomResizedCrop(64, scale=(0.1, 0.2))}
-    dataset = ss.ShardDataset(web.url(), fields=fields, batch_size=10, threads=1)
+    dataset = ss.ShardDataset(web.url(), fields=fields, batch_size=10, reads=ss.ReadOptions(threads=1))
     file = tmp_path / "run.json"
     with ss.trace(file):
         list(ss.Loader(dataset, num_workers=0))

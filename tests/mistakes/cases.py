@@ -207,12 +207,14 @@ MISTAKES = [
     ),
     Mistake(
         "A rank that is not below the number of ranks",
-        'ss.ShardDataset("out/", rank=8, world_size=8)',
+        'ss.ShardDataset("out/", ranks=(8, 8))',
         "rank 8",
         "of 8",
         "from 0",
     ),
-    Mistake("rank= without world_size=", 'ss.ShardDataset("out/", rank=1)', "world_size", "rank", "world_size="),
+    Mistake(
+        "A rank without the number of ranks", 'ss.ShardDataset("out/", ranks=1)', "world_size", "rank", "ranks=(0, 8)"
+    ),
     Mistake(
         "A split that is not one of the parts",
         'ss.ShardDataset("out/", split=("valid", {"train": 0.9, "val": 0.1}))',

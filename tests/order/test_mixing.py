@@ -27,6 +27,7 @@ from shardstream.order import (
     quotas_of,
     step_positions,
 )
+from tests.grouped import grouped
 
 from ..examples import at_most, thorough
 from . import make_golden, reference
@@ -71,7 +72,7 @@ def make(mixture: dict, epoch: int, **changed) -> MixedOrder:
 
 def listed(mixture: dict, epochs: int) -> Mixture:
     rest = {name: value for name, value in mixture.items() if name != "parameters"}
-    return Mixture(**rest, shape=Shape(**asdict(mixture["parameters"])), epochs=epochs)
+    return Mixture(**grouped(rest), shape=Shape(**asdict(mixture["parameters"])), epochs=epochs)
 
 
 @at_most(150)

@@ -177,7 +177,7 @@ def test_streaming_says_that_it_is_packed(kind: str, tmp_path: Path) -> None:
         ss.ShardDataset(place)
     assert f"shardstream pack '{place}' DEST" in str(caught.value.hint)
     with pytest.raises(FormatError, match="is packed, and not streamed"):
-        ss.ShardDataset(place, source_format=kind)
+        ss.ShardDataset(place, reading=ss.SourceOptions(format=kind))
 
 
 def test_a_folder_of_several_is_none(tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from shardstream.errors import UsageError
 from shardstream.storage import locate
 from shardstream.storage.base.address import Address, parse
-from shardstream.storage.base.location import Location
+from shardstream.storage.base.location import Location, with_transport
 
 SECRET = "geheim0815"
 ACME = "https://acme.blob.core.windows.net"
@@ -168,7 +168,7 @@ def test_locations_of_folders() -> None:
 
 def test_options_given_later_replace_those_of_a_location() -> None:
     first = locate(f"https://me:{SECRET}@host/a", storage_options={"proxy_url": "http://p"})
-    second = locate(first, transport="fsspec")
+    second = locate(with_transport(first, "fsspec"))
     assert second.access.options == first.access.options
     assert (second.transport, first.transport) == ("fsspec", "obstore")
     assert second.access.secret == f"me:{SECRET}"
@@ -188,6 +188,6 @@ def test_transports() -> None:
     assert locate("hf://datasets/a/b").transport == "fsspec"
     assert locate("s3://b/a").transport == "obstore"
     with pytest.raises(UsageError, match="obstore does not speak hf://"):
-        locate("hf://datasets/a/b", transport="obstore")
+        locate(with_transport("hf://datasets/a/b", "obstore"))
     with pytest.raises(UsageError, match="transport must be one of auto, obstore, fsspec, got 'boto'"):
-        locate("s3://b/a", transport="boto")
+        locate(with_transport("s3://b/a", "boto"))

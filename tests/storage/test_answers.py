@@ -14,6 +14,7 @@ import pytest
 
 from shardstream.errors import AccessError, ChangedError, NotFoundError, StorageError, UsageError
 from shardstream.storage import locate
+from shardstream.storage.base.location import with_transport
 from shardstream.storage.clients import region
 from shardstream.storage.clients.obstore_errors import Expired, NoRole, OutOfRange, WrongRegion, explain
 from shardstream.storage.opening import make_client
@@ -315,7 +316,7 @@ def test_reads_are_tried_once_by_the_libraries(scheme, transport, scripted) -> N
     }[scheme]
 
     async def work() -> None:
-        client = make_client(locate(url, storage_options=options, transport=transport))
+        client = make_client(locate(with_transport(url, transport), storage_options=options))
         with pytest.raises(Fault) as caught:
             await client.open("x", 0, 5)
         assert caught.value.kind in ("throttled", "server error")

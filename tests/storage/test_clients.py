@@ -11,6 +11,7 @@ import pytest
 
 from shardstream.errors import ChangedError, NotFoundError, StorageError
 from shardstream.storage import locate
+from shardstream.storage.base.location import with_transport
 from shardstream.storage.opening import make_client
 from shardstream.storage.transfer.client import Client, Fault
 
@@ -24,7 +25,9 @@ def ask(place: Place, work: Callable[[Client], Awaitable[T]], transport: str = "
     """What a client of its own loop gives."""
 
     async def main() -> T:
-        client = make_client(locate(place.url(), storage_options={**place.options, **options}, transport=transport))
+        client = make_client(
+            locate(with_transport(place.url(), transport), storage_options={**place.options, **options})
+        )
         return await work(client)
 
     return asyncio.run(main())

@@ -9,6 +9,7 @@ import pytest
 
 from shardstream.errors import AccessError, ShardStreamError, StorageError
 from shardstream.storage import locate, open_store
+from shardstream.storage.base.location import with_transport
 
 from .credentials import HIDDEN, HIDDEN64, bare_environment, key_of, settings  # noqa: F401
 
@@ -30,13 +31,13 @@ def test_web_servers_with_passwords_headers_and_signed_urls(transport, web_serve
         (f"{endpoint}/private", header),
         (f"{endpoint}/signed?sig=signature", None),
     ):
-        store = open_store(url, storage_options=options, transport=transport)
+        store = open_store(with_transport(url, transport), storage_options=options)
         assert bytes(store.get("x")) == b"123"
         assert store.size("x") == 3
         assert store.url in (f"{endpoint}/private", f"{endpoint}/signed")
     for url in (f"http://user:{HIDDEN}@{host}/private", f"{endpoint}/signed?sig={HIDDEN}"):
         with pytest.raises(AccessError, match="refuses") as caught:
-            open_store(url, transport=transport).get("x")
+            open_store(with_transport(url, transport)).get("x")
         assert HIDDEN not in str(caught.value)
 
 
@@ -57,7 +58,7 @@ def test_secrets_stay_out_of_errors_logs_and_reprs(url, options, transport, capl
     from shardstream.storage.base.policy import RetryPolicy
 
     caplog.set_level(logging.DEBUG)
-    location = locate(url, storage_options=options, transport=transport)
+    location = locate(with_transport(url, transport), storage_options=options)
     store = open_store(location).with_policy(RetryPolicy(deadline=0.2))
     with pytest.raises(StorageError) as caught:
         store.get("x")

@@ -9,6 +9,7 @@ import pytest
 
 from shardstream.errors import AccessError, MissingExtraError, NotFoundError, UsageError
 from shardstream.storage import open_store
+from shardstream.storage.base.location import with_transport
 from shardstream.storage.clients.options import Fixed
 
 from .credentials import HIDDEN, HIDDEN64, bare_environment, key_of, settings  # noqa: F401
@@ -182,7 +183,7 @@ def test_azure_by_every_way(way, transport, azure, monkeypatch) -> None:
         monkeypatch.setenv("AZURE_STORAGE_CONNECTION_STRING", azure.connection_string)
     elif way == "sas string":
         options = {"connection_string": f"BlobEndpoint={options['endpoint']};SharedAccessSignature={sas}"}
-    store = open_store(url, storage_options=options, transport=transport)
+    store = open_store(with_transport(url, transport), storage_options=options)
     assert store.url == azure.url()
     assert bytes(store.get("x")) == b"123"
     assert [meta.path for meta in store.list()] == ["x"]
@@ -197,15 +198,15 @@ def test_azure_refusals_are_clear_and_at_once(transport, azure) -> None:
         ({**account, "sas_token": azure.sas(hours=-1)}, "has expired"),
     ):
         with pytest.raises(AccessError, match=said) as caught:
-            open_store(azure.url(), storage_options=options, transport=transport).get("x")
+            open_store(with_transport(azure.url(), transport), storage_options=options).get("x")
         assert HIDDEN64 not in str(caught.value)
         assert "sig=" not in str(caught.value)
         assert ("it ended at 20" in str(caught.value)) == (transport == "obstore" and "sas_token" in options)
         assert caught.value.place["url"] == azure.url("x")
-    reader = open_store(azure.url(), storage_options={**account, "sas_token": azure.sas()}, transport=transport)
+    reader = open_store(with_transport(azure.url(), transport), storage_options={**account, "sas_token": azure.sas()})
     with pytest.raises(AccessError, match="refuses"):
         reader.put("y", b"1")
-    nowhere = open_store("az://no-such-container/a", storage_options=azure.options, transport=transport)
+    nowhere = open_store(with_transport("az://no-such-container/a", transport), storage_options=azure.options)
     with pytest.raises(NotFoundError, match="no bucket or container 'no-such-container'"):
         nowhere.get("x")
 

@@ -7,6 +7,7 @@ import pytest
 from shardstream.errors import AccessError, MissingExtraError, NotFoundError, UsageError
 from shardstream.storage import open_store
 from shardstream.storage.base.address import parse
+from shardstream.storage.base.location import with_transport
 from shardstream.storage.clients.fsspec_options import file_system_of
 
 from .credentials import HIDDEN, HIDDEN64, bare_environment, key_of, settings  # noqa: F401
@@ -145,7 +146,7 @@ def test_s3_by_variables(transport, s3, monkeypatch) -> None:
     s3.plant("x", b"123")
     for name, value in s3.environment.items():
         monkeypatch.setenv(name, value)
-    assert bytes(open_store(s3.url(), transport=transport).get("x")) == b"123"
+    assert bytes(open_store(with_transport(s3.url(), transport)).get("x")) == b"123"
 
 
 def test_s3_by_a_profile(s3, tmp_path, monkeypatch) -> None:
@@ -173,11 +174,11 @@ def test_s3_anonymous(transport, s3_server) -> None:
     place = S3Place(*s3_server, bucket=OPEN)
     place.plant("x", b"123")
     options = {"anon": True, "endpoint": place.endpoint}
-    assert bytes(open_store(place.url(), storage_options=options, transport=transport).get("x")) == b"123"
+    assert bytes(open_store(with_transport(place.url(), transport), storage_options=options).get("x")) == b"123"
     closed = S3Place(*s3_server)
     closed.plant("x", b"123")
     with pytest.raises(AccessError, match="refuses") as caught:
-        open_store(closed.url(), storage_options=options, transport=transport).get("x")
+        open_store(with_transport(closed.url(), transport), storage_options=options).get("x")
     assert caught.value.place["url"] == closed.url("x")
 
 
@@ -186,14 +187,14 @@ def test_s3_refusals_are_clear_and_at_once(transport, s3) -> None:
     s3.plant("x", b"123")
     wrong = {**s3.options, "secret_access_key": HIDDEN}
     with pytest.raises(AccessError, match="the secret key does not belong to the access key") as caught:
-        open_store(s3.url(), storage_options=wrong, transport=transport).get("x")
+        open_store(with_transport(s3.url(), transport), storage_options=wrong).get("x")
     assert HIDDEN not in str(caught.value)
-    reader = open_store(s3.url(), storage_options=s3.reader, transport=transport)
+    reader = open_store(with_transport(s3.url(), transport), storage_options=s3.reader)
     assert bytes(reader.get("x")) == b"123"
     with pytest.raises(AccessError, match="access is denied") as caught:
         reader.put("y", b"1")
     assert "writing needs the right" in str(caught.value)
-    nowhere = open_store("s3://no-such-bucket/a", storage_options=s3.options, transport=transport)
+    nowhere = open_store(with_transport("s3://no-such-bucket/a", transport), storage_options=s3.options)
     for ask in (nowhere.get, lambda path: list(nowhere.list(path))):
         with pytest.raises(NotFoundError, match="no bucket or container 'no-such-bucket'"):
             ask("x")

@@ -19,6 +19,7 @@ from hypothesis import strategies as st
 from shardstream.errors import AccessError, ChangedError, NotFoundError, StorageError, UsageError
 from shardstream.storage import open_store
 from shardstream.storage.base.counters import counters
+from shardstream.storage.base.location import with_transport
 from shardstream.storage.base.policy import RetryPolicy
 from shardstream.storage.transfer.loop import run
 from shardstream.storage.transfer.remote import RemoteStore
@@ -62,7 +63,7 @@ def proxy(line):
 @pytest.fixture(params=["obstore", pytest.param("fsspec", marks=pytest.mark.full)])
 def store(request, s3, proxy) -> RemoteStore:
     options = s3.options | {"endpoint": proxy.url}
-    store = open_store(s3.url(), storage_options=options, transport=request.param)
+    store = open_store(with_transport(s3.url(), request.param), storage_options=options)
     assert isinstance(store, RemoteStore)
     return store.with_policy(QUICK)
 
@@ -180,7 +181,7 @@ def test_a_web_server_that_answers_with_another_range(web, counted, transport) -
     web.plant("x", DATA)
     with FaultProxy(web.endpoint.removeprefix("http://")) as proxy:
         url = web.url().replace(web.endpoint, proxy.url)
-        store = open_store(url, storage_options=web.options, transport=transport)
+        store = open_store(with_transport(url, transport), storage_options=web.options)
         assert isinstance(store, RemoteStore)
         store = store.with_policy(QUICK)
         proxy.add("shifted range", by=10, ranged=True, times=2)
@@ -202,7 +203,9 @@ def test_what_a_server_asks_to_wait_is_heeded_where_the_library_shows_it(request
     place.plant("x", DATA)
     with FaultProxy(place.endpoint.removeprefix("http://")) as proxy:
         options = place.options | ({"endpoint": proxy.url} if server == "s3" else {})
-        store = open_store(place.url().replace(place.endpoint, proxy.url), storage_options=options, transport="fsspec")
+        store = open_store(
+            with_transport(place.url().replace(place.endpoint, proxy.url), "fsspec"), storage_options=options
+        )
         assert read(store, 0, 10) == DATA[:10]
         proxy.add("status", status=503, headers={"Retry-After": after})
         with pytest.raises(StorageError, match=r"status 503.*asked to wait [0-9.e+]{6,} s"):
@@ -300,7 +303,7 @@ def test_a_server_that_goes_away_and_comes_back(store, s3, proxy) -> None:
 def test_patience_is_an_option(s3, proxy, transport, patience) -> None:
     s3.plant("x", DATA)
     options = {**s3.options, "endpoint": proxy.url, "patience": patience}
-    store = pickle.loads(pickle.dumps(open_store(s3.url(), storage_options=options, transport=transport)))
+    store = pickle.loads(pickle.dumps(open_store(with_transport(s3.url(), transport), storage_options=options)))
     assert bytes(store.get("x")) == DATA
     proxy.add("status", status=503)
     for do in (lambda: store.get("x"), lambda: store.put("y", b"")):

@@ -14,6 +14,7 @@ from collections.abc import Callable
 import pytest
 
 from shardstream.storage import open_store
+from shardstream.storage.base.location import with_transport
 from shardstream.storage.base.store import Store
 
 
@@ -53,7 +54,7 @@ def test_children_of_a_parent_that_has_read(store) -> None:
 @pytest.mark.full
 def test_a_child_of_a_parent_that_has_read_through_fsspec(s3) -> None:
     s3.plant("x", b"123")
-    store = open_store(s3.url(), storage_options=s3.options, transport="fsspec")
+    store = open_store(with_transport(s3.url(), "fsspec"), storage_options=s3.options)
     assert bytes(store.get("x")) == b"123"
     assert in_child(lambda: bytes(store.get("x")) == b"123") == 0
 

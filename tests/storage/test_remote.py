@@ -18,6 +18,7 @@ import pytest
 from shardstream.errors import ChangedError, NotFoundError, StorageError, UsageError
 from shardstream.storage import Head, open_store
 from shardstream.storage.base.counters import counters
+from shardstream.storage.base.location import with_transport
 from shardstream.storage.base.policy import RetryPolicy
 from shardstream.storage.transfer.client import Fault
 from shardstream.storage.transfer.loop import run
@@ -376,7 +377,7 @@ def test_a_store_that_is_let_go_takes_its_client_along(s3, transport) -> None:
     s3.plant("there", b"bytes")
     clients = []
     for _ in range(3):
-        store = open_store(s3.url(), storage_options=s3.options, transport=transport)
+        store = open_store(with_transport(s3.url(), transport), storage_options=s3.options)
         assert isinstance(store, RemoteStore)
         assert store.get("there") == b"bytes"
         clients.append(weakref.ref(store._own().client))

@@ -78,7 +78,7 @@ def test_protocols_of_fsspec_that_need_a_package_say_which(monkeypatch) -> None:
 
     monkeypatch.setattr(fsspec, "get_filesystem_class", missing)
     with pytest.raises(MissingExtraError, match=r'pip install "shardstream\[s3fs\]"'):
-        open_store("s3://bucket/a", transport="fsspec", storage_options={"anon": True})
+        open_store("fsspec+s3://bucket/a", storage_options={"anon": True})
 
 
 @pytest.mark.parametrize(

@@ -14,6 +14,7 @@ import shardstream as ss
 from shardstream.errors import StorageError
 from shardstream.storage import WrapperStore
 from shardstream.storage.local.store import LocalStore
+from tests.grouped import grouped
 
 
 class FarStore(WrapperStore):
@@ -101,4 +102,4 @@ class FarStore(WrapperStore):
 def from_afar(folder: Path, **arguments: Any) -> tuple[ss.ShardDataset, FarStore]:
     """The data set in a local folder, read through a `FarStore`."""
     store = FarStore(folder)
-    return ss.ShardDataset(store, **arguments), store
+    return ss.ShardDataset(store, **grouped(arguments)), store

@@ -25,6 +25,7 @@ import pytest
 
 import shardstream as ss
 from shardstream.order import ORDER_VERSION, SCHEDULED_VERSION
+from tests.grouped import grouped
 
 from .simulated import SimulatedDataLoader, SimulatedStatefulDataLoader
 
@@ -43,19 +44,19 @@ def path_of(version: int, part: str = "") -> Path:
 
 def data(name: str, **arguments: Any) -> ss.ShardDataset:
     """``even`` has 8 shards of 32 samples, ``odd`` some of 130, 1, 0, 70 and 59."""
-    return ss.ShardDataset(FOLDER / name, fields=["id"], **arguments)
+    return ss.ShardDataset(FOLDER / name, fields=["id"], **grouped(arguments))
 
 
 def mixed(by: str, **shape: Any) -> ss.Mixture:
     sources = {"even": (data("even"), 0.75), "odd": (data("odd"), 0.25)}
-    return ss.Mixture(sources, seed=5, by=by, epoch=300, window=5, **shape)
+    return ss.Mixture(sources, seed=5, by=by, epoch=300, **grouped({"window": 5} | shape))
 
 
 def scheduled(by: str = "samples", **shape: Any) -> ss.Mixture:
     sources = {"even": data("even"), "odd": data("odd")}
     shares = ((0, 3, 1), (150, 1, 3), (150, 1, 0), (260, 1, 1))
     knots = [(at, {"even": even, "odd": odd}) for at, even, odd in shares]
-    return ss.Mixture(sources, schedule=knots, seed=9, by=by, epoch=300, window=5, **shape)
+    return ss.Mixture(sources, schedule=knots, seed=9, by=by, epoch=300, **grouped({"window": 5} | shape))
 
 
 def jumping(**shape: Any) -> ss.Mixture:
@@ -63,7 +64,7 @@ def jumping(**shape: Any) -> ss.Mixture:
     sources = {"even": data("even"), "odd": data("odd")}
     shares = ((0, 1, 0), (101, 1, 0), (101, 0, 1), (299, 0, 1), (299, 3, 1), (333, 3, 1), (333, 1, 3), (500, 2, 1))
     knots = [(at, {"even": even, "odd": odd}) for at, even, odd in shares]
-    return ss.Mixture(sources, schedule=knots, seed=4, epoch=211, window=5, **shape)
+    return ss.Mixture(sources, schedule=knots, seed=4, epoch=211, **grouped({"window": 5} | shape))
 
 
 SKIP = [((0, 30), (0, 61)), ((0, 140), (0, 150)), ((1, 200), (2, 7))]

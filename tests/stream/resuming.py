@@ -18,6 +18,7 @@ import pytest
 import torch
 
 import shardstream as ss
+from tests.grouped import grouped
 
 from .making import numbered, write_dataset
 
@@ -145,7 +146,7 @@ class ResumingContract:
 
     def source(self, folder: Path, **shape: Any) -> Any:
         """The data set or mixture in some shape; its samples have an ``id``. ``folder`` holds 260 of them."""
-        return ss.ShardDataset(folder, fields=["id"], **(ORDER | shape))
+        return ss.ShardDataset(folder, fields=["id"], **grouped(ORDER | shape))
 
     def run(self, source: Any) -> Run:
         """A new loader of the source."""

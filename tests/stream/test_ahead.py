@@ -20,6 +20,7 @@ from shardstream.storage.base.held import address_of
 from shardstream.storage.base.memory import ObjectParts
 from shardstream.storage.transfer import readahead
 from shardstream.stream.batching.samples import StepDecoding
+from tests.grouped import grouped
 
 from .far import FarStore, from_afar
 from .making import numbered, write_dataset
@@ -67,7 +68,7 @@ def test_batches_are_those_from_a_disk_whatever_the_budget(
 ) -> None:
     shape = {"batch_size": batch_size, "shuffle": shuffle, "seed": seed, "tail": "exact", "lanes": lanes}
     shape |= {"window": window, "chunk": chunk}
-    near = ss.ShardDataset(small, **shape)
+    near = ss.ShardDataset(small, **grouped(shape))
     far, _ = from_afar(small, **shape, prefetch=prefetch)
     for _ in range(epochs):
         assert flat(far) == flat(near)
@@ -111,7 +112,7 @@ def test_the_budget_holds_but_for_the_step_that_is_needed(folder, prefetch) -> N
 
 def test_whole_windows_cost_each_byte_about_once_in_few_requests(folder) -> None:
     dataset, store = from_afar(folder, batch_size=8, shuffle=True, prefetch="10MB", fields=["bin"], tail="exact")
-    dataset = dataset.replace(lanes=4, window=50)
+    dataset = dataset.replace(order=ss.OrderOptions(lanes=4, window=50))
     seen = sum(len(batch["bin"]) for batch in dataset)
     assert seen == 500
     size = dataset.manifest.bytes
@@ -277,7 +278,7 @@ def test_a_mixture_reads_all_its_sources_ahead(folder, tmp_path) -> None:
             from_afar(one, fields=["bin", "id"])[0] if far else ss.ShardDataset(one, fields=["bin", "id"])
             for one in (folder, other)
         ]
-        return ss.Mixture({"a": (parts[0], 0.7), "b": (parts[1], 0.3)}, **arguments)
+        return ss.Mixture({"a": (parts[0], 0.7), "b": (parts[1], 0.3)}, **grouped(arguments))
 
     def ids(mix: ss.Mixture) -> list[int]:
         return [number for _ in range(2) for batch in mix for number in batch["id"].tolist()]

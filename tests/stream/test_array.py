@@ -16,6 +16,7 @@ import shardstream as ss
 from shardstream.decode.dtypes import holds_all
 from shardstream.errors import DecodeError, FieldError, UsageError
 from shardstream.shards.fields import SCALAR_TYPES
+from tests.grouped import grouped
 
 from ..load.lending import is_lent
 from .exact import near
@@ -82,7 +83,7 @@ def same(value: Any) -> Any:
 @pytest.mark.parametrize("road", [{}, {"transform": same}, {"threads": 1}], ids=["columns", "transform", "one thread"])
 @pytest.mark.parametrize("workers", [0, 2])
 def test_numbers_come_in_the_wider_dtype(folder: Path, road: dict[str, Any], workers: int) -> None:
-    dataset = ss.ShardDataset(folder, fields=SPECS, batch_size=5, shuffle=True, **road)
+    dataset = ss.ShardDataset(folder, fields=SPECS, batch_size=5, shuffle=True, **grouped(road))
     seen = []
     for batch in ss.Loader(dataset, num_workers=workers):
         check(batch)
@@ -226,11 +227,11 @@ def in_transform(sample: dict[str, Any]) -> dict[str, Any]:
 def test_transforms_of_pillow_images_run_as_they_are(folder: Path, road: dict[str, Any], workers: int) -> None:
     options: dict[str, Any] = {"fields": {"jpg": "pil", "id": None}, "batch_size": 5, "shuffle": True} | road
     random.seed(1)
-    loader = ss.Loader(ss.ShardDataset(folder, **options), num_workers=workers)
+    loader = ss.Loader(ss.ShardDataset(folder, **grouped(options)), num_workers=workers)
     batches = list(loader)
     assert {batch["jpg"].shape for batch in batches} == {(5, 3, 24, 32)}
     assert {batch["jpg"].dtype for batch in batches} == {torch.float32}
-    again = list(ss.Loader(ss.ShardDataset(folder, **options), num_workers=2 - workers))
+    again = list(ss.Loader(ss.ShardDataset(folder, **grouped(options)), num_workers=2 - workers))
     for one, other in zip(batches, again, strict=True):
         assert torch.equal(one["jpg"], other["jpg"])
 

@@ -15,6 +15,7 @@ import shardstream as ss
 from shardstream.decode import CenterCrop, Image, Job, Mask, RandomResizedCrop, Resize
 from shardstream.errors import DecodeError, MissingExtraError, TransformError, UsageError
 from shardstream.images.header import ImageInfo
+from tests.grouped import grouped
 
 from .making import labels, numbered, photograph, write_dataset
 
@@ -59,7 +60,7 @@ def test_workers_have_the_data_sets_backend(photos: Path, method: str) -> None:
         "other": Resize((8, 8), source="jpg"),
         "own": CenterCrop(8, source="jpg", backend=Plain(9)),
     }
-    dataset = ss.ShardDataset(photos, fields=fields, backend=Plain(7), batch_size=32)
+    dataset = ss.ShardDataset(photos, fields=fields, reads=ss.ReadOptions(backend=Plain(7)), batch_size=32)
     loader = ss.Loader(dataset, num_workers=1, multiprocessing_context=method)
     batches = list(loader)
     assert [shades(batches, name) for name in fields] == [{7}, {7}, {9}]
@@ -68,9 +69,9 @@ def test_workers_have_the_data_sets_backend(photos: Path, method: str) -> None:
 def test_names_give_the_same_pixels(photos: Path) -> None:
     def first(**options: Any) -> torch.Tensor:
         fields = {"jpg": RandomResizedCrop(24)}
-        pixels: torch.Tensor = ss.ShardDataset(photos, fields=fields, batch_size=8, shuffle=True, **options).peek()[
-            "jpg"
-        ]
+        pixels: torch.Tensor = ss.ShardDataset(
+            photos, fields=fields, batch_size=8, shuffle=True, **grouped(options)
+        ).peek()["jpg"]
         return pixels
 
     expected = first()
@@ -81,17 +82,17 @@ def test_names_give_the_same_pixels(photos: Path) -> None:
 
 
 def test_images_without_a_decoder_and_replaced_settings(photos: Path) -> None:
-    dataset = ss.ShardDataset(photos, backend=Plain(5))
+    dataset = ss.ShardDataset(photos, reads=ss.ReadOptions(backend=Plain(5)))
     assert not dataset.peek()["jpg"].any()
-    assert dataset.replace(backend="auto").peek()["jpg"].any()
+    assert dataset.replace(reads=ss.ReadOptions(backend="auto")).peek()["jpg"].any()
 
 
 def test_what_a_backend_does_not_read_goes_the_default_way(tmp_path: Path) -> None:
     folder = write_dataset(tmp_path, numbered([4], jpg=photograph, png=lambda n: labels()))
     fields = {"jpg": Image(), "png": Image(), "mask": Mask(source="png")}
-    one = ss.ShardDataset(folder, fields=fields, backend="simplejpeg").peek()
+    one = ss.ShardDataset(folder, fields=fields, reads=ss.ReadOptions(backend="simplejpeg")).peek()
     assert np.array_equal(one["png"][..., 0], one["mask"])
-    other = ss.ShardDataset(folder, fields=fields, backend=Broken(ValueError("no"))).replace(
+    other = ss.ShardDataset(folder, fields=fields, reads=ss.ReadOptions(backend=Broken(ValueError("no")))).replace(
         fields={"mask": fields["mask"]}
     )
     assert np.array_equal(other.peek()["mask"], one["mask"])  # label maps are Pillow's, whoever reads images
@@ -100,7 +101,9 @@ def test_what_a_backend_does_not_read_goes_the_default_way(tmp_path: Path) -> No
 def test_a_users_backend_that_fails_says_where(photos: Path) -> None:
     def made(outcome: Any, **options: Any) -> Any:
         fields = {"jpg": Resize((8, 8))}
-        return ss.ShardDataset(photos, fields=fields, backend=Broken(outcome), batch_size=8, **options).peek()
+        return ss.ShardDataset(
+            photos, fields=fields, reads=ss.ReadOptions(backend=Broken(outcome)), batch_size=8, **grouped(options)
+        ).peek()
 
     with pytest.raises(TransformError, match="Broken raised KeyError") as caught:
         made(KeyError("x"))
@@ -117,14 +120,16 @@ def test_a_users_backend_that_fails_says_where(photos: Path) -> None:
 
 def test_wrong_backends_are_refused_at_once(photos: Path) -> None:
     with pytest.raises(UsageError, match="did you mean 'opencv'"):
-        ss.ShardDataset(photos, backend="opencb")  # type: ignore[arg-type]
+        ss.ShardDataset(photos, reads=ss.ReadOptions(backend="opencb"))  # type: ignore[arg-type]
     with pytest.raises(UsageError, match="decodes nothing"):
         RandomResizedCrop(8, backend=Plain)  # type: ignore[arg-type]
     with pytest.raises(UsageError, match="decodes nothing"):
         Image(backend=len)  # type: ignore[arg-type]
     backend = Plain(1)
     backend.process = lambda: 0  # type: ignore[assignment]
-    loader = ss.Loader(ss.ShardDataset(photos, backend=backend), num_workers=1, multiprocessing_context="spawn")
+    loader = ss.Loader(
+        ss.ShardDataset(photos, reads=ss.ReadOptions(backend=backend)), num_workers=1, multiprocessing_context="spawn"
+    )
     with pytest.raises(UsageError, match="`backend` cannot be pickled"):
         list(loader)
 
@@ -132,7 +137,9 @@ def test_wrong_backends_are_refused_at_once(photos: Path) -> None:
 def test_a_library_that_is_not_installed_is_named_at_once(photos: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "accimage", None)
     with pytest.raises(MissingExtraError, match=r"github.com/pytorch/accimage"):
-        ss.ShardDataset(photos, backend="accimage")
+        ss.ShardDataset(photos, reads=ss.ReadOptions(backend="accimage"))
     with pytest.raises(MissingExtraError, match=r"github.com/pytorch/accimage"):
         ss.ShardDataset(photos, fields={"jpg": Image(backend="accimage")})
-    assert "cls" in ss.ShardDataset(photos, fields=["cls"], backend="accimage").peek()  # no image, no need
+    assert (
+        "cls" in ss.ShardDataset(photos, fields=["cls"], reads=ss.ReadOptions(backend="accimage")).peek()
+    )  # no image, no need

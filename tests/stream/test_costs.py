@@ -14,6 +14,7 @@ from torch.utils.data import DataLoader
 
 import shardstream as ss
 from shardstream.errors import FieldError, UsageError
+from tests.grouped import grouped
 
 from .far import from_afar
 from .making import write_dataset
@@ -44,7 +45,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def data(folder: Path, **options: Any) -> ss.ShardDataset:
-    return ss.ShardDataset(folder, **{"batch_size": BUDGET, "shuffle": True, "seed": 3} | options)
+    return ss.ShardDataset(folder, **grouped({"batch_size": BUDGET, "shuffle": True, "seed": 3} | options))
 
 
 def test_every_sample_comes_once_in_batches_of_about_the_same_cost(folder: Path) -> None:
@@ -342,7 +343,7 @@ def mixed(folders: dict[str, Path], **options: Any) -> ss.Mixture:
     sources = {
         name: (ss.ShardDataset(folder), weight) for (name, folder), weight in zip(folders.items(), (3, 1), strict=True)
     }
-    return ss.Mixture(sources, **{"batch_size": BUDGET, "seed": 3} | options)
+    return ss.Mixture(sources, **grouped({"batch_size": BUDGET, "seed": 3} | options))
 
 
 def source_and_ids(batches: Any) -> list[tuple[int, list[int]]]:
@@ -383,7 +384,7 @@ def test_ranks_and_workers_of_a_mixture_go_on_with_others(folders: dict[str, Pat
     assert seen + in_turn(ranks) == straight
     schedule = [(0, {"talk": 1, "song": 0}), (30, {"talk": 0, "song": 1})]
     sources = {name: ss.ShardDataset(folder) for name, folder in folders.items()}
-    planned = ss.Mixture(sources, batch_size=BUDGET, schedule=schedule, lanes=1)
+    planned = ss.Mixture(sources, batch_size=BUDGET, schedule=schedule, order=ss.OrderOptions(lanes=1))
     by_schedule = [source for source, _ in source_and_ids(islice(planned, 40))]
     assert sum(by_schedule[:10]) < 4
     assert by_schedule[30:] == [1] * 10

@@ -22,6 +22,7 @@ from shardstream.errors import BatchError, FieldError, UsageError
 from shardstream.images.header import probe
 from shardstream.images.jpeg.transcode import make_addressable
 from shardstream.stream.tensors.slabs import SharedSlabPool
+from tests.grouped import grouped
 
 from ..load.lending import is_lent, lent_ranges
 from .making import labels, numbered, photograph, write_dataset
@@ -78,7 +79,7 @@ CUT = ("jpg", "view2", "wide", "upright", "face", "pixels")
 
 def data(url: Path, where: str, **arguments: Any) -> ss.ShardDataset:
     arguments = {"fields": fields(where), "batch_size": 16, "shuffle": True} | arguments
-    return ss.ShardDataset(url, **arguments)
+    return ss.ShardDataset(url, **grouped(arguments))
 
 
 def same(one: Any, other: Any) -> bool:
@@ -221,7 +222,7 @@ def test_broken_samples_leave_a_batch_or_repeat_a_good_one(tmp_path: Path, dropp
                     fields={"jpg": RandomResizedCrop(16, resize=where), "id": None},
                     batch_size=20,
                     on_error="skip",
-                    threads=threads,
+                    reads=ss.ReadOptions(threads=threads),
                     dropped=dropped,
                 )
             )

@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 import shardstream as ss
 from shardstream.storage.local.store import LocalStore
 from shardstream.stream.iteration.settings import DecodeOptions, StreamOptions
+from tests.grouped import grouped
 
 from ..examples import at_most
 from .making import labels, numbered, photograph, write_dataset
@@ -59,7 +60,7 @@ def test_len_is_what_comes(ids: Path, shuffle: bool, batch_size: int | None, tai
     lengths = set()
     for rank in range(world):
         dataset = ss.ShardDataset(
-            ids, batch_size=batch_size, shuffle=shuffle, tail=tail, rank=rank, world_size=world, fields=["id"]
+            ids, batch_size=batch_size, shuffle=shuffle, tail=tail, ranks=(rank, world), fields=["id"]
         )
         items = list(dataset)
         assert len(dataset) == len(items)
@@ -133,7 +134,9 @@ def test_samples_are_dicts_of_plain_values(photos: Path) -> None:
 
 def test_a_batch_holds_what_its_samples_hold(photos: Path) -> None:
     fields = {"jpg": ss.decode.RandomResizedCrop(40), "cls": None, "txt": None}
-    one = ss.ShardDataset(photos, fields=fields, shuffle=True, seed=5, lanes=1, chunk=8, window=16, tail="exact")
+    one = ss.ShardDataset(
+        photos, fields=fields, shuffle=True, seed=5, order=ss.OrderOptions(lanes=1, chunk=8, window=16), tail="exact"
+    )
     many = one.replace(batch_size=8)
     samples = list(one)
     one.set_epoch(0)
@@ -230,7 +233,7 @@ def test_a_near_miss_is_named(photos: Path) -> None:
 
 
 def test_a_batch_larger_than_the_data_set_is_refused_under_drop(photos: Path) -> None:
-    dataset = ss.ShardDataset(photos, fields=["cls"], batch_size=64, shuffle=True, rank=0, world_size=2)
+    dataset = ss.ShardDataset(photos, fields=["cls"], batch_size=64, shuffle=True, ranks=(0, 2))
     with pytest.raises(ss.errors.UsageError, match="120 samples"):
         len(dataset)
     with pytest.raises(ss.errors.UsageError, match="tail"):
@@ -262,7 +265,7 @@ def test_an_empty_data_set_has_no_steps(tmp_path: Path) -> None:
 )
 def test_arguments_are_checked_by_name(ids: Path, arguments: dict[str, Any]) -> None:
     with pytest.raises(ss.errors.UsageError, match=next(iter(arguments))):
-        ss.ShardDataset(ids, **arguments)
+        ss.ShardDataset(ids, **grouped(arguments))
 
 
 def test_no_data_set_says_how_to_make_one(tmp_path: Path) -> None:
@@ -306,7 +309,7 @@ def test_a_pickle_is_small_and_checked(ids: Path, tmp_path: Path) -> None:
 def test_a_lambda_that_cannot_be_pickled_is_named(ids: Path) -> None:
     for arguments in ({"transform": lambda sample: sample}, {"fields": {"id": lambda value: value}}):
         with pytest.raises(ss.errors.UsageError, match=f"`{next(iter(arguments))}` cannot be pickled"):
-            pickle.dumps(ss.ShardDataset(ids, **arguments))
+            pickle.dumps(ss.ShardDataset(ids, **grouped(arguments)))
 
 
 def test_a_shard_of_another_data_set_is_noticed(tmp_path: Path) -> None:
@@ -356,9 +359,19 @@ def test_optional_slabs_have_a_mask_of_their_own(tmp_path: Path) -> None:
 
 def test_every_option_is_an_argument_with_the_same_default() -> None:
     options = {field.name: field.default for one in (StreamOptions, DecodeOptions) for field in fields(one)}
+    in_objects = {field.name: field.default for one in (ss.OrderOptions, ss.ReadOptions) for field in fields(one)}
+    assert in_objects.items() <= options.items()
     of_dataset, of_mixture = (inspect.signature(one).parameters for one in (ss.ShardDataset, ss.Mixture))
-    assert options.keys() - of_dataset.keys() == {"names", "delivered", "deliver"}
-    assert of_mixture.keys() - options.keys() == {"sources", "schedule", "unit", "by", "epoch"}
+    assert options.keys() - of_dataset.keys() - in_objects.keys() == {
+        "names",
+        "delivered",
+        "deliver",
+        "rank",
+        "world_size",
+    }
+    objects = {"order", "reads", "ranks", "flat"}
+    assert of_mixture.keys() - options.keys() == {"sources", "schedule", "unit", "by", "epoch", *objects}
+    assert len(of_dataset.keys() - {"flat"}) <= 27
     for parameters in (of_dataset, of_mixture):
         shared = options.keys() & parameters.keys()
         assert {name: parameters[name].default for name in shared} == {name: options[name] for name in shared}

@@ -14,6 +14,7 @@ import shardstream as ss
 from shardstream.errors import BatchError
 from shardstream.testing import MemoryStore
 from shardstream.testing.dataset import write_shards
+from tests.grouped import grouped
 
 from .making import numbered, photograph, square, write_dataset
 from .resuming import ORDER, ids_of
@@ -67,13 +68,13 @@ def test_all_others_keep_their_positions(folder: Path, data: st.DataObject) -> N
         "shuffle": data.draw(st.booleans()),
         "seed": data.draw(st.integers(0, 9)),
         "tail": data.draw(st.sampled_from(["drop", "exact", "pad"])),
-        "world_size": data.draw(st.integers(1, 3)),
         "split": data.draw(st.sampled_from([None, ("train", SHARES)])),
         "where": data.draw(st.sampled_from([None, {"cls": [0, 1, 2, 3, 5]}, {"id": (">", 20)}])),
     }
-    for rank in range(shape["world_size"]):
-        sound = ss.ShardDataset(folder, rank=rank, **shape)
-        ours = ss.ShardDataset(folder, rank=rank, exclude_keys=keys_of(bad), **shape)
+    world_size = data.draw(st.integers(1, 3))
+    for rank in range(world_size):
+        sound = ss.ShardDataset(folder, ranks=(rank, world_size), **shape)
+        ours = ss.ShardDataset(folder, ranks=(rank, world_size), exclude_keys=keys_of(bad), **shape)
         assert (len(ours), ours.fingerprint) == (len(sound), sound.fingerprint)
         batches = list(sound)
         if any(bad.issuperset(ids_of(batch)) for batch in batches):
@@ -81,14 +82,16 @@ def test_all_others_keep_their_positions(folder: Path, data: st.DataObject) -> N
                 slots(ours)
         else:
             assert slots(ours) == slots(batches, without=bad)
-            again = ss.ShardDataset(folder, rank=rank, exclude_keys=keys_of(bad), dropped="repeat", **shape)
+            again = ss.ShardDataset(
+                folder, ranks=(rank, world_size), exclude_keys=keys_of(bad), dropped="repeat", **shape
+            )
             assert slots(again) == [[None if n in bad else n for n in batch] for batch in slots(batches)]
 
 
 @pytest.mark.parametrize("workers", [0, 2])
 def test_a_state_goes_on_with_another_list(folder: Path, workers: int) -> None:
     def loader(*bad: int) -> ss.Loader:
-        dataset = ss.ShardDataset(folder, fields=["id"], batch_size=16, exclude_keys=keys_of(bad), **ORDER)
+        dataset = ss.ShardDataset(folder, fields=["id"], batch_size=16, exclude_keys=keys_of(bad), **grouped(ORDER))
         return ss.Loader(dataset, num_workers=workers)
 
     whole = slots(loader())
@@ -144,8 +147,10 @@ def test_data_behind_a_network_is_read_alike() -> None:
     store = MemoryStore()
     write_shards(store, numbered(SIZES, cls=lambda n: n % 7, blob=lambda n: bytes([n % 256]) * 50), format="record")
     options: dict[str, Any] = {"exclude_keys": keys_of(range(40, 45)), "where": {"id": lambda n: n % 3 > 0}}
-    dataset = ss.ShardDataset(store, fields=["id", "blob"], batch_size=12, **options, **ORDER)
-    sound = ss.ShardDataset(store, fields=["id", "blob"], batch_size=12, where={"id": lambda n: n % 3 != 0}, **ORDER)
+    dataset = ss.ShardDataset(store, fields=["id", "blob"], batch_size=12, **grouped(options), **grouped(ORDER))
+    sound = ss.ShardDataset(
+        store, fields=["id", "blob"], batch_size=12, where={"id": lambda n: n % 3 != 0}, **grouped(ORDER)
+    )
     assert slots(dataset) == slots(sound, without=range(40, 45))
 
 
@@ -156,5 +161,5 @@ def test_others_may_be_damaged(tmp_path: Path) -> None:
     data[data.index(bytes([4]) * 4000) + 50] ^= 1
     shard.write_bytes(data)
     options: dict[str, Any] = {"exclude_keys": keys_of([0, 7]), "batch_size": 9, "on_error": "skip", "max_skips": 1}
-    batch = next(iter(ss.ShardDataset(tmp_path, **options)))
+    batch = next(iter(ss.ShardDataset(tmp_path, **grouped(options))))
     assert batch["id"].tolist() == [1, 2, 3, 5, 6, 8]

@@ -104,7 +104,7 @@ def test_what_a_run_has_saved_is_welcome_wherever_it_stopped(
     ids: Path, tail: Any, batch_size: int | None, ranks: int
 ) -> None:
     dataset = ss.ShardDataset(
-        ids, fields=["id"], shuffle=True, batch_size=batch_size, tail=tail, rank=ranks - 1, world_size=ranks
+        ids, fields=["id"], shuffle=True, batch_size=batch_size, tail=tail, ranks=(ranks - 1, ranks)
     )
     loader, other = ss.Loader(dataset, num_workers=0), ss.Loader(dataset, num_workers=0)
     for number, _ in enumerate(loader):

@@ -25,6 +25,7 @@ from shardstream.shards.table import NamedShards, ShardTable
 from shardstream.storage import Store, open_store
 from shardstream.testing import MemoryStore
 from shardstream.testing.dataset import write_shards
+from tests.grouped import grouped
 
 from ..shards.loose_files import LooseFiles
 from .far import from_afar
@@ -104,7 +105,7 @@ def _write_lists(store: Store) -> None:
 
 def epoch(place: Any, **options: Any) -> Iterator[Mapping[str, Any]]:
     workers = options.pop("workers", 0)
-    dataset = ss.ShardDataset(place, fields=FIELDS, shuffle=True, seed=3, **options)
+    dataset = ss.ShardDataset(place, fields=FIELDS, shuffle=True, seed=3, **grouped(options))
     more = {"multiprocessing_context": "fork"} if workers else {}
     yield from ss.Loader(dataset, num_workers=workers, **more)
 

@@ -17,6 +17,7 @@ from shardstream.errors import ChecksumError
 from shardstream.storage.base.held import address_of, can_copy
 from shardstream.storage.base.memory import ObjectParts, gather_at
 from shardstream.testing import MemoryStore
+from tests.grouped import grouped
 
 from .far import FarStore
 from .making import numbered, write_dataset
@@ -51,7 +52,7 @@ def flat(value: Any) -> Any:
 
 
 def batches(*arguments: Any, **keywords: Any) -> list[dict[str, Any]]:
-    found = ss.ShardDataset(*arguments, batch_size=16, shuffle=True, tail="exact", **keywords)
+    found = ss.ShardDataset(*arguments, batch_size=16, shuffle=True, tail="exact", **grouped(keywords))
     return [{name: flat(value) for name, value in batch.items()} for batch in found]
 
 
@@ -214,7 +215,7 @@ def test_damage_is_explained(tmp_path: Path, field: str) -> None:
         list(dataset)
     (batch,) = ss.ShardDataset(folder, fields=[field, "id"], batch_size=20, on_error="skip")
     assert batch["id"].tolist() == [n for n in range(20) if n != 7]
-    assert len(list(ss.ShardDataset(folder, fields=[field], batch_size=20, verify=False))) == 1
+    assert len(list(ss.ShardDataset(folder, fields=[field], batch_size=20, reads=ss.ReadOptions(verify=False)))) == 1
 
 
 def test_tuples_without_keys_are_those_with_them(mixed: Path) -> None:
@@ -247,7 +248,9 @@ def test_what_a_cache_holds_whole_is_gathered(
 
     def every(*, afar: bool) -> ss.ShardDataset | ss.Mixture:
         about: dict[str, Any] = {} if mixed_in else {"batch_size": 16, "shuffle": True, "tail": "exact"}
-        one = ss.ShardDataset(store if afar else mixed, cache=str(tmp_path / "cache") if afar else None, **about)
+        one = ss.ShardDataset(
+            store if afar else mixed, cache=str(tmp_path / "cache") if afar else None, **grouped(about)
+        )
         if not mixed_in:
             return one
         other = ss.ShardDataset(tmp_path / "near")

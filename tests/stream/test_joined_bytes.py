@@ -11,6 +11,7 @@ import pytest
 import shardstream as ss
 from shardstream.errors import DataError
 from shardstream.shards.manifest import Manifest
+from tests.grouped import grouped
 
 from .making import photograph
 
@@ -33,7 +34,7 @@ def url(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
 
 
 def rows(url: Path, workers: int, **options: Any) -> dict[str, bytes]:
-    dataset = ss.ShardDataset(url, shuffle=True, batch_size=10, tail="exact", **options)
+    dataset = ss.ShardDataset(url, shuffle=True, batch_size=10, tail="exact", **grouped(options))
     found = {}
     for batch in ss.Loader(dataset, num_workers=workers):
         assert isinstance(batch["raw"], ss.Ragged)

@@ -27,6 +27,7 @@ from shardstream.shards.manifest import Manifest
 from shardstream.shards.record import MAGIC
 from shardstream.shards.writing import ShardSummary
 from shardstream.storage import counters, open_store
+from tests.grouped import grouped
 
 from ..storage.places import Place
 
@@ -64,13 +65,13 @@ def forged(folder: Path, width: int, *, lacking: bool = False) -> Path:
 def readers(url: Path, **options: Any) -> dict[str, Any]:
     """Every way to read one field of the first sample or batch."""
     return {
-        "reader": lambda: ss.Reader(url, **options)[0],
-        "by key": lambda: ss.Reader(url, **options).get(ss.Reader(url)._rows.index(0).keys[0]),
-        "samples": lambda: next(iter(ss.ShardDataset(url, **options))),
-        "batches": lambda: next(iter(ss.ShardDataset(url, batch_size=4, **options))),
-        "loader": lambda: next(iter(ss.Loader(ss.ShardDataset(url, batch_size=4, **options), num_workers=0))),
+        "reader": lambda: ss.Reader(url, **grouped(options))[0],
+        "by key": lambda: ss.Reader(url, **grouped(options)).get(ss.Reader(url)._rows.index(0).keys[0]),
+        "samples": lambda: next(iter(ss.ShardDataset(url, **grouped(options)))),
+        "batches": lambda: next(iter(ss.ShardDataset(url, batch_size=4, **grouped(options)))),
+        "loader": lambda: next(iter(ss.Loader(ss.ShardDataset(url, batch_size=4, **grouped(options)), num_workers=0))),
         "replaced": lambda: next(iter(ss.ShardDataset(url, fields=["cls"], batch_size=4).replace(**options))),
-        "mixture": lambda: next(iter(ss.Mixture({"a": ss.ShardDataset(url, **options)}, batch_size=8))),
+        "mixture": lambda: next(iter(ss.Mixture({"a": ss.ShardDataset(url, **grouped(options))}, batch_size=8))),
     }
 
 
@@ -88,7 +89,7 @@ def test_a_value_beyond_the_limit_names_shard_and_field(tmp_path: Path, name: st
         assert "max_value" in str(caught.value.hint)
     for read in readers(url, fields=["cls"], max_value=1).values():
         read()
-    assert bytes(np.asarray(ss.Reader(url, max_value=size)[0][name])) == bytes(value)
+    assert bytes(np.asarray(ss.Reader(url, reads=ss.ReadOptions(max_value=size))[0][name])) == bytes(value)
     (problem, *rest) = verify(url, max_value=size - 1).problems
     assert (problem.check, problem.field, problem.sample, problem.key) == ("value", name, 0, "k0")
     assert len(rest) == (7 if whole and name != "fixed" else 0)
@@ -105,7 +106,9 @@ def test_no_other_place_is_asked_for_what_the_caller_will_not_have(
     for name, size in (("packed", 3000), ("array", 3128)):
         for near in (s3.url(), str(url)):
             places = {"replicas": [near], "cache": tmp_path / "cache", "storage_options": s3.options}
-            dataset = ss.ShardDataset(s3.url(), fields=[name], max_value=size - 1, **places)
+            dataset = ss.ShardDataset(
+                s3.url(), fields=[name], reads=ss.ReadOptions(max_value=size - 1), **grouped(places)
+            )
             for _ in range(2):
                 with pytest.raises(DecodeError, match=f"{size} bytes, and max_value is {size - 1}"):
                     next(iter(dataset))
@@ -145,7 +148,9 @@ def test_arrays_that_some_samples_lack_stay_with_those_that_have_them(tmp_path: 
 
 def test_samples_that_are_too_large_are_skipped_like_damaged_ones(tmp_path: Path) -> None:
     url = written(tmp_path / "part", packed=bytes(3000))
-    dataset = ss.ShardDataset(url, fields={"packed": "bytes", "cls": None}, max_value="1kB", on_error="skip")
+    dataset = ss.ShardDataset(
+        url, fields={"packed": "bytes", "cls": None}, reads=ss.ReadOptions(max_value="1kB"), on_error="skip"
+    )
     assert [sample["cls"] for sample in dataset] == [*range(1, 8)]
 
 
@@ -153,9 +158,9 @@ def test_samples_that_are_too_large_are_skipped_like_damaged_ones(tmp_path: Path
 def test_what_is_no_size(tmp_path: Path, wrong: Any) -> None:
     url = written(tmp_path / "part", fixed=WIDE)
     for make in (
-        lambda: ss.ShardDataset(url, max_value=wrong),
-        lambda: ss.ShardDataset(url).replace(max_value=wrong),
-        lambda: ss.Reader(url, max_value=wrong),
+        lambda: ss.ShardDataset(url, reads=ss.ReadOptions(max_value=wrong)),
+        lambda: ss.ShardDataset(url).replace(reads=ss.ReadOptions(max_value=wrong)),
+        lambda: ss.Reader(url, reads=ss.ReadOptions(max_value=wrong)),
         lambda: verify(url, max_value=wrong),
     ):
         with pytest.raises(UsageError, match="max_value must be a size"):
@@ -171,9 +176,9 @@ def test_a_limit_that_is_set_counts_for_what_is_stored_as_it_is(tmp_path: Path, 
         assert "max_value=3000" in str(caught.value.hint), how
     found = [(problem.check, problem.kind) for problem in verify(url, max_value=2999).problems]
     assert found == [("value", "unsupported")]
-    assert len(ss.Reader(url, max_value=3000)[0][name]) == 3000
+    assert len(ss.Reader(url, reads=ss.ReadOptions(max_value=3000))[0][name]) == 3000
     monkeypatch.setattr("shardstream.dataset.shard.MAX_VALUE", 2999)  # the default bounds what grows
-    assert len(ss.Reader(url, max_value=2999)[0][name]) == 3000
+    assert len(ss.Reader(url, reads=ss.ReadOptions(max_value=2999))[0][name]) == 3000
 
 
 # ------------------------------------------------------------------------------------------------ compressed objects
@@ -253,7 +258,7 @@ def test_what_is_decompressed_is_bounded(tmp_path: Path, monkeypatch, name: str,
     open_store(folder).put(name, make())
     large = 60_000 if name == "0.h5" else len(LARGE)
     assert len(ss.Reader(folder)[1]["bin"]) == (60_000 if name == "0.h5" else len(SMALL))
-    assert len(ss.Reader(folder, max_value="1MB")[0]["bin"]) == large
+    assert len(ss.Reader(folder, reads=ss.ReadOptions(max_value="1MB"))[0]["bin"]) == large
     inflated = inflated_sizes(monkeypatch)
     for how in ("reader", "samples", "batches", "loader"):
         with pytest.raises(DecodeError, match=f"{large} bytes, and max_value is 2000") as caught:
@@ -263,11 +268,11 @@ def test_what_is_decompressed_is_bounded(tmp_path: Path, monkeypatch, name: str,
     if not apart:
         what = "60000 bytes" if name == "0.h5" else "have to be decompressed at once"
         with pytest.raises(DecodeError, match=what):
-            ss.Reader(folder, max_value=2000)[1]
+            ss.Reader(folder, reads=ss.ReadOptions(max_value=2000))[1]
         assert not inflated
     else:
-        assert ss.Reader(folder, max_value=2000)[1]["bin"] == SMALL
-        dataset = ss.ShardDataset(folder, max_value=2000, on_error="skip")
+        assert ss.Reader(folder, reads=ss.ReadOptions(max_value=2000))[1]["bin"] == SMALL
+        dataset = ss.ShardDataset(folder, reads=ss.ReadOptions(max_value=2000), on_error="skip")
         assert [sample["__key__"] for sample in dataset] == ["small"]
 
 

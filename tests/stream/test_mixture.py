@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 import shardstream as ss
+from tests.grouped import grouped
 
 from .making import numbered, photograph, write_dataset
 from .resuming import ids_and_padding, sources_and_ids
@@ -75,14 +76,14 @@ def test_samples_are_those_that_all_ranks_get(
         parts = [list(mixture) for mixture in mixtures]
         assert samples == sum(len(ids_and_padding(part)[0]) for part in parts)
 
-    mixtures = [ss.Mixture(two, **shape, rank=rank, world_size=ranks) for rank in range(ranks)]
+    mixtures = [ss.Mixture(two, **grouped(shape), ranks=(rank, ranks)) for rank in range(ranks)]
     assert {mixture.samples for mixture in mixtures} == {mixtures[0].samples}
     first = iter(mixtures[0])
     next(first)
     state = mixtures[0].state_dict()
     check([mixture.replace() for mixture in mixtures], mixtures[0].samples)
     size = None if batch_size is None else 5 + batch_size  # another shape, whose epochs have the lanes of the state
-    other = ss.Mixture(two, **shape | {"batch_size": size}, rank=0, world_size=1)
+    other = ss.Mixture(two, **grouped(shape | {"batch_size": size}), ranks=(0, 1))
     other.load_state_dict(state)
     list(other)
     expected, items = other.samples, len(other)
@@ -175,7 +176,12 @@ def test_single_samples_say_their_source(sources: dict[str, ss.ShardDataset]) ->
 def test_ranks_partition_a_mixture(sources: dict[str, ss.ShardDataset]) -> None:
     def mixture(**ranks: int) -> ss.Mixture:
         return ss.Mixture(
-            {"a": (sources["big"], 3), "b": (sources["mid"], 1)}, epoch=1200, batch_size=8, tail="pad", seed=2, **ranks
+            {"a": (sources["big"], 3), "b": (sources["mid"], 1)},
+            epoch=1200,
+            batch_size=8,
+            tail="pad",
+            seed=2,
+            **grouped(ranks),
         )
 
     ranks = [sources_and_ids(mixture(rank=rank, world_size=3)) for rank in range(3)]

@@ -169,7 +169,9 @@ def test_affinity_keeps_the_shards_of_a_node(
         counts: Counter[int] = Counter()
         for local in range(2):
             launched(RANK=2 * node + local, WORLD_SIZE=4, LOCAL_RANK=local, LOCAL_WORLD_SIZE=2)
-            dataset = ss.ShardDataset(folder, fields=["id"], shuffle=True, batch_size=4, affinity=affinity)
+            dataset = ss.ShardDataset(
+                folder, fields=["id"], shuffle=True, batch_size=4, order=ss.OrderOptions(affinity=affinity)
+            )
             dataset.set_epoch(epoch)
             counts.update(number // 200 for batch in dataset for number in batch["id"].tolist())
         return counts
@@ -186,7 +188,7 @@ def test_tensor_parallel_ranks_read_the_same(launched: Callable[..., None], ids:
     read = []
     for process in range(8):
         launched(RANK=process, WORLD_SIZE=8)
-        dataset = ss.ShardDataset(ids, fields=["id"], shuffle=True, batch_size=10, rank=process // 2, world_size=4)
+        dataset = ss.ShardDataset(ids, fields=["id"], shuffle=True, batch_size=10, ranks=(process // 2, 4))
         read.append([batch["id"].tolist() for batch in dataset])
     assert all(read[i] == read[i + 1] for i in range(0, 8, 2))
     assert len({number for replica in read[::2] for batch in replica for number in batch}) == 1000

@@ -20,6 +20,7 @@ from shardstream.decode import Packed
 from shardstream.decode.packed import OUTPUTS
 from shardstream.errors import BatchError, ChecksumError, ShardStreamError
 from shardstream.stream.iteration.content import Content
+from tests.grouped import grouped
 
 SIZE, BINS = 16, 157
 
@@ -90,7 +91,7 @@ def packs() -> st.SearchStrategy[Packed]:
 def test_bins_are_the_same(bins: Path, packed: Packed, batch_size: int, tail: Any, rank: int, seed: int) -> None:
     def make() -> Any:
         options: dict[str, Any] = {"shuffle": seed > 0, "seed": seed, "rank": rank, "world_size": 3, "tail": tail}
-        return ss.ShardDataset(bins, fields={"text": packed}, batch_size=batch_size, **options)
+        return ss.ShardDataset(bins, fields={"text": packed}, batch_size=batch_size, **grouped(options))
 
     assert make()._content.read_together(make()._settings) > 1
     assert read(make) == alone(make)
@@ -157,7 +158,7 @@ def test_damage_comes_to_light_where_it_lies(numbers: Path, tmp_path: Path) -> N
     bad = damaged(numbers, tmp_path / "bad")
 
     def make(**options: Any) -> Any:
-        return ss.ShardDataset(bad, fields=["n", "x"], batch_size=5, tail="exact", **options)
+        return ss.ShardDataset(bad, fields=["n", "x"], batch_size=5, tail="exact", **grouped(options))
 
     found, error = until_it_fails(make())
     assert len(found) == 333 // 5

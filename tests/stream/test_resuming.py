@@ -7,6 +7,7 @@ import copy
 import pytest
 
 import shardstream as ss
+from tests.grouped import grouped
 
 from .making import numbered, write_dataset
 from .resuming import ORDER, ResumingContract, Run, ids_of
@@ -27,7 +28,7 @@ class TestRepeated(TestBatches):
 
     def source(self, folder, **shape):
         dataset = ss.ShardDataset(
-            folder, fields=["id"], split=("most", {"most": "0.7", "rest": "0.3"}), **ORDER | shape
+            folder, fields=["id"], split=("most", {"most": "0.7", "rest": "0.3"}), **grouped(ORDER | shape)
         )
         return dataset.repeat(1.5)
 
@@ -38,7 +39,7 @@ class TestMixture(ResumingContract):
         parts = {"small": "0.3", "large": "0.7"}
         halves = {name: ss.ShardDataset(folder, fields=["id"], split=(name, parts)) for name in parts}
         order = {name: value for name, value in ORDER.items() if name != "shuffle"}
-        return ss.Mixture({name: (half, 1) for name, half in halves.items()}, epoch=270, **order | shape)
+        return ss.Mixture({name: (half, 1) for name, half in halves.items()}, epoch=270, **grouped(order | shape))
 
     def run(self, source):
         return Run(ss.Loader(source, num_workers=0))
@@ -53,7 +54,11 @@ class TestMixtureByBatches(TestMixture):
         parts = {"small": "0.3", "large": "0.7"}
         halves = {name: ss.ShardDataset(folder, fields=["id"], split=(name, parts)) for name in parts}
         return ss.Mixture(
-            {"small": (halves["small"], 1), "large": (halves["large"], 3)}, by="batches", epoch=270, seed=3, **shape
+            {"small": (halves["small"], 1), "large": (halves["large"], 3)},
+            by="batches",
+            epoch=270,
+            seed=3,
+            **grouped(shape),
         )
 
     def run(self, source):
@@ -80,7 +85,7 @@ def folder(tmp_path_factory):
 
 def test_workers_that_begin_late_read_the_same_epoch(folder) -> None:
     """The first worker has come to its end before the second one begins, and the epoch was read before."""
-    dataset = ss.ShardDataset(folder, fields=["id"], batch_size=4, **ORDER)
+    dataset = ss.ShardDataset(folder, fields=["id"], batch_size=4, **grouped(ORDER))
     loader = SimulatedDataLoader(dataset, num_workers=2, batch_size=None, ahead=9, late=True)
     for _ in range(3):
         dataset.set_epoch(0)
@@ -93,7 +98,7 @@ def test_workers_that_begin_late_read_the_same_epoch(folder) -> None:
 
 
 def test_workers_that_begin_late_read_the_rest_of_the_same_epoch(folder) -> None:
-    dataset = ss.ShardDataset(folder, fields=["id"], batch_size=4, **ORDER)
+    dataset = ss.ShardDataset(folder, fields=["id"], batch_size=4, **grouped(ORDER))
     state = dataset.state_dict(batches=2, num_workers=2)
     expected = [number for batch in list(dataset)[2:] for number in ids_of(batch)]
     loader = SimulatedDataLoader(dataset, num_workers=2, batch_size=None, ahead=9, late=True)
@@ -106,7 +111,7 @@ def test_workers_that_begin_late_read_the_rest_of_the_same_epoch(folder) -> None
 
 def test_a_worker_at_its_end_ends_nobody_elses_epoch(folder) -> None:
     """The workers of a ``StatefulDataLoader`` load their states and make their iterators in any order."""
-    dataset = ss.ShardDataset(folder, fields=["id"], batch_size=4, **ORDER)
+    dataset = ss.ShardDataset(folder, fields=["id"], batch_size=4, **grouped(ORDER))
     loader = SimulatedStatefulDataLoader(dataset, every=1, num_workers=2, batch_size=None)
     loader.begin()
     for _ in range(4):

@@ -20,6 +20,7 @@ from hypothesis import strategies as st
 
 import shardstream as ss
 from shardstream.order import ORDER_VERSION, ORDER_VERSIONS, EpochOrder, OrderParameters
+from tests.grouped import grouped
 
 from ..examples import thorough
 from .making import numbered, write_dataset
@@ -106,7 +107,7 @@ class RankRun:
     def __init__(self, folder: Path, order: dict[str, Any], stage: Stage, rank: int, epoch: int, state: Any) -> None:
         shape = {"batch_size": stage.size, "tail": stage.tail, "rank": rank, "world_size": stage.ranks}
         self.stage = stage
-        self.dataset = ss.ShardDataset(folder, fields=["id"], **order, **shape)
+        self.dataset = ss.ShardDataset(folder, fields=["id"], **grouped(order), **grouped(shape))
         self.dataset.set_epoch(epoch)
         if stage.kind == "loader":
             self.loader: Any = ss.Loader(self.dataset, num_workers=0)
@@ -223,7 +224,7 @@ def check_chain(
             return
     for tail in ("exact", "pad", "drop"):
         check_rest(folder, order, state, without(line, seen), *last, tail)
-    dataset = ss.ShardDataset(folder, fields=["id"], batch_size=7, tail="exact", **order)
+    dataset = ss.ShardDataset(folder, fields=["id"], batch_size=7, tail="exact", **grouped(order))
     for loader in (dataset, ss.Loader(dataset, num_workers=0)):
         loader.load_state_dict(state)
         list(loader)
@@ -241,7 +242,7 @@ def check_rest(
     streams, padding = [], []
     for rank in range(ranks):
         shape = {"batch_size": size, "tail": tail, "rank": rank, "world_size": ranks}
-        loader = ss.Loader(ss.ShardDataset(folder, fields=["id"], **order, **shape), num_workers=0)
+        loader = ss.Loader(ss.ShardDataset(folder, fields=["id"], **grouped(order), **grouped(shape)), num_workers=0)
         loader.load_state_dict(state)
         items = [ids_and_padding([item]) for item in loader]
         streams.append([counted for counted, _ in items])
@@ -323,7 +324,7 @@ def test_a_state_at_the_end_of_an_epoch_is_the_beginning_of_the_next(data, sizes
         state = run.dataset.state_dict() if stage.kind == "plain" else run.state()
         assert (state["epoch"], state["position"], "stops" in state) == (epoch + 1, 0, False)
         following = ss.Loader(
-            ss.ShardDataset(folder, fields=["id"], batch_size=7, tail="exact", **order), num_workers=0
+            ss.ShardDataset(folder, fields=["id"], batch_size=7, tail="exact", **grouped(order)), num_workers=0
         )
         following.load_state_dict(state)
         assert flat(map(ids_of, following)) == line_of(sizes, order, begin, epoch + 1)  # the order stays the same

@@ -12,6 +12,8 @@ import pytest
 
 import shardstream as ss
 from shardstream.errors import ChangedError, NotFoundError
+from shardstream.storage.base.location import with_transport
+from tests.grouped import grouped
 
 from ..storage.places import AzurePlace, Place, S3Place, WebPlace
 
@@ -85,8 +87,10 @@ def other_payloads(data: bytes) -> bytes:
     return bytes(found)
 
 
-def open_set(place: Place, **options: Any) -> ss.ShardDataset:
-    return ss.ShardDataset(place.url(), storage_options=place.options, **(SETTINGS | options))
+def open_set(place: Place, transport: str = "auto", **options: Any) -> ss.ShardDataset:
+    return ss.ShardDataset(
+        with_transport(place.url(), transport), storage_options=place.options, **grouped(SETTINGS | options)
+    )
 
 
 def epoch(dataset: ss.ShardDataset, events: dict[int, Callable[[], object]]) -> list[int]:
@@ -225,6 +229,6 @@ def test_local_files_written_again_are_read_on(folder, tmp_path, how) -> None:
                 with open(file, "r+b") as out:
                     out.write(data)
 
-    dataset = ss.ShardDataset(copy, **SETTINGS)
+    dataset = ss.ShardDataset(copy, **grouped(SETTINGS))
     assert sorted(epoch(dataset, {3: change})) == list(range(SAMPLES))
     assert sorted(epoch(dataset, {})) == list(range(SAMPLES))

@@ -14,6 +14,7 @@ from torch.utils.data import DataLoader
 
 import shardstream as ss
 from shardstream.errors import UsageError
+from tests.grouped import grouped
 
 from .making import numbered, write_dataset
 from .resuming import ORDER, ResumingContract, Run, sources_and_ids, through_json
@@ -43,7 +44,7 @@ KNOTS = [
 
 def mixture(folders: dict[str, Path], schedule: Any = KNOTS, **options: Any) -> ss.Mixture:
     sources = {name: ss.ShardDataset(folder) for name, folder in folders.items()}
-    return ss.Mixture(sources, schedule=schedule, **{"batch_size": 20, "seed": 5} | options)
+    return ss.Mixture(sources, schedule=schedule, **grouped({"batch_size": 20, "seed": 5} | options))
 
 
 def test_shares_change_on_the_way(folders: dict[str, Path]) -> None:
@@ -294,7 +295,7 @@ def test_positions_may_count_tokens(tmp_path: Path) -> None:
         sources[name] = ss.ShardDataset(tmp_path / name, fields=["ids.documents"])
     ss.pack(documents, tmp_path / "longer", bins=16, workers=0)
     schedule = [(0, {"a": 1, "b": 0}), (1e3, {"a": 0, "b": 1}), (1001, {"a": 1, "b": 1})]
-    made = ss.Mixture(sources, schedule=schedule, unit="tokens", batch_size=5, lanes=1)
+    made = ss.Mixture(sources, schedule=schedule, unit="tokens", batch_size=5, order=ss.OrderOptions(lanes=1))
     assert made.schedule is not None
     assert [position for position, _ in made.schedule] == [0, 125, 126]
     for _ in islice(made, 10):
@@ -317,7 +318,9 @@ def test_what_was_seen_is_counted(scheduled: bool, by: Any, batch_size: int | No
         made = mixture(folders, [(at // 4, shares) for at, shares in KNOTS], **given)
     else:
         sources = {name: ss.ShardDataset(folder) for name, folder in folders.items()}
-        made = ss.Mixture({name: (one, i + 0.5) for i, (name, one) in enumerate(sources.items())}, seed=5, **given)
+        made = ss.Mixture(
+            {name: (one, i + 0.5) for i, (name, one) in enumerate(sources.items())}, seed=5, **grouped(given)
+        )
     counts = np.zeros(4, int)
     for stop in (None, None, 37 if batch_size else 703):
         for item in islice(made, stop):
@@ -346,13 +349,13 @@ def test_tokens_of_documents_are_counted_one_by_one_on_request(scheduled: bool, 
     sources = {}
     for name in "abcd":
         kept = {"weights": "ids.documents"} if name == "c" else {}
-        sources[name] = ss.ShardDataset(documents / name, fields={"x": ss.decode.Packed()}, **kept)
+        sources[name] = ss.ShardDataset(documents / name, fields={"x": ss.decode.Packed()}, **grouped(kept))
     sources["b"] = sources["b"].take(30)
     shares = {"a": 4, "b": 3, "c": 2, "d": 1}
     knots = [(0, shares), (300, shares), (500, {"a": 1, "b": 1, "c": 1, "d": 0})]
     how: Any = {"schedule": knots} if scheduled else {}
     mixed: Any = sources if scheduled else {name: (one, shares[name]) for name, one in sources.items()}
-    made = ss.Mixture(mixed, batch_size=7, epoch=448, skip=[((0, 40), (0, 61)), ((1, 3), (1, 10))], **how)
+    made = ss.Mixture(mixed, batch_size=7, epoch=448, skip=[((0, 40), (0, 61)), ((1, 3), (1, 10))], **grouped(how))
     counts = np.zeros(4, np.int64)
     for _ in range(3):
         for batch in made:
@@ -420,7 +423,7 @@ class TestScheduled(ResumingContract):
         order = {name: value for name, value in ORDER.items() if name != "shuffle"}
         shares = ((0, 3, 1), (60, 1, 3), (60, 1, 0), (200, 1, 1))
         knots = [(at, {"small": small, "large": large}) for at, small, large in shares]
-        return ss.Mixture(halves, schedule=knots, epoch=270, **order | shape)
+        return ss.Mixture(halves, schedule=knots, epoch=270, **grouped(order | shape))
 
     def run(self, source):
         return Run(ss.Loader(source, num_workers=0))
@@ -431,7 +434,7 @@ class TestScheduledByBatches(TestScheduled):
         parts = {"small": "0.3", "large": "0.7"}
         halves = {name: ss.ShardDataset(folder, fields=["id"], split=(name, parts)) for name in parts}
         knots = [(0, {"small": 3, "large": 1}), (100, {"small": 1, "large": 3})]
-        return ss.Mixture(halves, schedule=knots, by="batches", epoch=270, seed=3, **shape)
+        return ss.Mixture(halves, schedule=knots, by="batches", epoch=270, seed=3, **grouped(shape))
 
     def run(self, source):
         return Run(source)

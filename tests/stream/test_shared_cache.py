@@ -41,7 +41,13 @@ def proxy(web: WebPlace, folder: Path) -> Iterator[FaultProxy]:
 
 def train(url: str, cache: Path, rank: int, epochs: int, seen: multiprocessing.SimpleQueue, end: Barrier) -> None:
     dataset = ss.ShardDataset(
-        url, cache=cache, rank=rank, world_size=RANKS, batch_size=10, shuffle=True, tail="exact", prefetch="4MB"
+        url,
+        cache=cache,
+        ranks=(rank, RANKS),
+        batch_size=10,
+        shuffle=True,
+        tail="exact",
+        reads=ss.ReadOptions(prefetch="4MB"),
     )
     for epoch in range(epochs):
         dataset.set_epoch(epoch)
@@ -83,7 +89,12 @@ def test_eight_processes_start_cold_and_fetch_each_byte_once(proxy, web, folder,
 def test_a_server_that_is_restarted_in_an_epoch_costs_time_only(cached, proxy, web, tmp_path) -> None:
     url = web.url().replace(web.endpoint, proxy.url)
     dataset = ss.ShardDataset(
-        url, cache=tmp_path / "cache" if cached else None, batch_size=10, shuffle=True, tail="exact", prefetch="2MB"
+        url,
+        cache=tmp_path / "cache" if cached else None,
+        batch_size=10,
+        shuffle=True,
+        tail="exact",
+        reads=ss.ReadOptions(prefetch="2MB"),
     )
     proxy.add("bandwidth", bytes_per_second=4_000_000)  # or all may have come before the server goes
     batches = iter(dataset)

@@ -10,6 +10,7 @@ import pytest
 from torch.utils.data import DataLoader
 
 import shardstream as ss
+from tests.grouped import grouped
 
 from .making import numbered, write_dataset
 
@@ -42,7 +43,7 @@ def opened(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
 
     def open_as(rank: int, ranks: int, **options: Any) -> ss.ShardDataset:
         return ss.ShardDataset(
-            folder, **({"fields": ["id"]} | WAYS[request.param] | {"rank": rank, "world_size": ranks} | options)
+            folder, **grouped({"fields": ["id"]} | WAYS[request.param] | {"rank": rank, "world_size": ranks} | options)
         )
 
     open_as.way = request.param  # type: ignore[attr-defined]

@@ -17,6 +17,7 @@ from torch.utils.data import DataLoader
 
 import shardstream as ss
 from shardstream.errors import UsageError
+from tests.grouped import grouped
 
 from ..examples import thorough
 from .making import numbered, write_dataset
@@ -41,7 +42,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def data(folder: Path, **options: Any) -> ss.ShardDataset:
-    return ss.ShardDataset(folder, fields=["id"], **ORDER | {"batch_size": 10} | options)
+    return ss.ShardDataset(folder, fields=["id"], **grouped(ORDER | {"batch_size": 10} | options))
 
 
 def line(folder: Path, epoch: int = 0) -> list[int]:
@@ -153,7 +154,7 @@ def test_what_a_mixture_skips_was_not_seen(scheduled: bool, by: Any, folder: Pat
     else:
         sources = {name: (one, weight) for weight, (name, one) in enumerate(sources.items(), 1)}
     skip = [((0, 200), (0, 350)), ((0, 500), (1, 125)), ((1, 300), (1, 305))]
-    made, whole = ss.Mixture(sources, skip=skip, **given), ss.Mixture(sources, **given)
+    made, whole = ss.Mixture(sources, skip=skip, **grouped(given)), ss.Mixture(sources, **grouped(given))
     counts = np.zeros(3, int)
     epochs = [sources_and_ids(whole), sources_and_ids(whole)]
     for epoch, stop in ((0, None), (1, 30)):
@@ -242,8 +243,8 @@ def test_places_that_no_epoch_has(folder: Path) -> None:
         data(folder).load_state_dict(data(folder).state_dict() | {"skip": [[[2, 500], [3, 0]]]})
     endless = {"schedule": [(0, {"a": 1})], "batch_size": 10}
     with pytest.raises(UsageError, match="position 3 of epoch 1, and there are one epoch without end"):
-        next(iter(ss.Mixture({"a": data(folder)}, skip=[((0, 300), (1, 3))], **endless)))
-    next(iter(ss.Mixture({"a": data(folder)}, skip=[((0, 10**9), (0, 2 * 10**9))], **endless)))
+        next(iter(ss.Mixture({"a": data(folder)}, skip=[((0, 300), (1, 3))], **grouped(endless))))
+    next(iter(ss.Mixture({"a": data(folder)}, skip=[((0, 10**9), (0, 2 * 10**9))], **grouped(endless))))
 
 
 USES: dict[str, Callable[[ss.ShardDataset], Any]] = {

@@ -40,7 +40,7 @@ def test_a_flipped_byte_is_named_exactly(damaged: Path) -> None:
 
 
 def test_verify_can_be_turned_off(damaged: Path) -> None:
-    assert len(list(ss.ShardDataset(damaged, fields={"jpg": "bytes"}, verify=False))) == 12
+    assert len(list(ss.ShardDataset(damaged, fields={"jpg": "bytes"}, reads=ss.ReadOptions(verify=False)))) == 12
 
 
 def test_a_skipped_sample_leaves_its_batch_or_is_replaced(damaged: Path) -> None:

@@ -131,7 +131,7 @@ def test_another_shape_is_said_once_at_resume(dataset: ss.ShardDataset, caplog: 
     same.load_state_dict(state)
     list(same)
     assert "resumed" not in caplog.text
-    other = ss.Loader(dataset.replace(rank=0, world_size=3), num_workers=0)
+    other = ss.Loader(dataset.replace(ranks=(0, 3)), num_workers=0)
     other.load_state_dict(state)
     for _ in range(2):
         list(other)

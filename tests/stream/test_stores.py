@@ -14,6 +14,8 @@ import pytest
 
 import shardstream as ss
 from shardstream.errors import NotFoundError, StorageError, UsageError
+from shardstream.storage.base.location import with_transport
+from tests.grouped import grouped
 
 from ..storage.faults import FaultProxy
 from ..storage.places import Place, WebPlace
@@ -42,7 +44,7 @@ SETTINGS = {"batch_size": 16, "shuffle": True, "seed": 5, "tail": "exact"}
 
 
 def local(folder: Path) -> list:
-    return flat(ss.ShardDataset(folder, **SETTINGS))
+    return flat(ss.ShardDataset(folder, **grouped(SETTINGS)))
 
 
 @pytest.fixture
@@ -59,7 +61,9 @@ def test_a_data_set_in_a_store_is_streamed_like_a_local_one(kind, folder, reques
     place = request.getfixturevalue(kind)
     upload(folder, place)
     transport = "fsspec" if kind == "gcs" else "auto"  # the emulator lacks the interface that obstore speaks
-    dataset = ss.ShardDataset(place.url(), storage_options=place.options, transport=transport, **SETTINGS)
+    dataset = ss.ShardDataset(
+        with_transport(place.url(), transport), storage_options=place.options, **grouped(SETTINGS)
+    )
     assert flat(dataset) == local(folder)
     assert dataset.fingerprint == ss.ShardDataset(folder).fingerprint
 
@@ -68,7 +72,7 @@ def test_a_data_set_in_a_store_is_streamed_like_a_local_one(kind, folder, reques
 def test_fsspec_on_request(kind, folder, request) -> None:
     place = request.getfixturevalue(kind)
     upload(folder, place)
-    dataset = ss.ShardDataset(place.url(), storage_options=place.options, transport="fsspec", **SETTINGS)
+    dataset = ss.ShardDataset(with_transport(place.url(), "fsspec"), storage_options=place.options, **grouped(SETTINGS))
     loader = ss.Loader(dataset, num_workers=1, multiprocessing_context="fork")
     assert flat(loader) == local(folder)
 
@@ -80,7 +84,7 @@ def test_any_url_of_fsspec(folder) -> None:
     for file in folder.iterdir():
         files.pipe(f"/streamed/{file.name}", file.read_bytes())
     try:
-        assert flat(ss.ShardDataset("memory://streamed", **SETTINGS)) == local(folder)
+        assert flat(ss.ShardDataset("memory://streamed", **grouped(SETTINGS))) == local(folder)
     finally:
         files.rm("/streamed", recursive=True)
 
@@ -89,10 +93,10 @@ def test_any_url_of_fsspec(folder) -> None:
 @pytest.mark.parametrize("method", ["fork", "forkserver", pytest.param("spawn", marks=pytest.mark.full)])
 def test_workers_of_every_start_method_after_the_parent_has_read(method, folder, s3, tmp_path) -> None:
     upload(folder, s3)
-    dataset = ss.ShardDataset(s3.url(), storage_options=s3.options, cache=tmp_path / "cache", **SETTINGS)
+    dataset = ss.ShardDataset(s3.url(), storage_options=s3.options, cache=tmp_path / "cache", **grouped(SETTINGS))
     dataset.peek()
     loader = ss.Loader(dataset, num_workers=2, multiprocessing_context=method)
-    near = ss.ShardDataset(folder, **SETTINGS)
+    near = ss.ShardDataset(folder, **grouped(SETTINGS))
     for _ in range(2):
         assert flat(loader) == flat(near)
     stats = loader.stats.transfers
@@ -105,7 +109,7 @@ def test_workers_of_every_start_method_after_the_parent_has_read(method, folder,
 def test_workers_read_no_manifest_of_their_own(folder, web, proxy) -> None:
     upload(folder, web)
     url = web.url().replace(web.endpoint, proxy.url)
-    dataset = ss.ShardDataset(url, **SETTINGS)
+    dataset = ss.ShardDataset(url, **grouped(SETTINGS))
     loader = ss.Loader(dataset, num_workers=2, multiprocessing_context="spawn", persistent_workers=False)
     assert flat(loader) == local(folder)
     names = [one.target.rpartition("/")[2] for one in proxy.log()]
@@ -118,7 +122,7 @@ def test_workers_read_no_manifest_of_their_own(folder, web, proxy) -> None:
 def test_a_first_batch_asks_for_nothing_else(folder, web, proxy, prefetch) -> None:
     upload(folder, web)
     url = web.url().replace(web.endpoint, proxy.url)
-    next(iter(ss.ShardDataset(url, prefetch=prefetch, **SETTINGS)))
+    next(iter(ss.ShardDataset(url, **grouped(SETTINGS | {"prefetch": prefetch}))))
     # The manifest and its table, one after another; the ends of the shards, side by side; the samples, side by side.
     assert proxy.requests <= 2 + 4 + 16
     assert not [one for one in proxy.log() if one.method != "GET"]
@@ -128,7 +132,7 @@ def test_secrets_stay_where_they_are(folder, s3, tmp_path, caplog) -> None:
     upload(folder, s3)
     caplog.set_level(logging.DEBUG)
     options = s3.options
-    dataset = ss.ShardDataset(s3.url(), storage_options=options, cache=tmp_path / "cache", **SETTINGS)
+    dataset = ss.ShardDataset(s3.url(), storage_options=options, cache=tmp_path / "cache", **grouped(SETTINGS))
     loader = ss.Loader(dataset, num_workers=0)
     next(iter(loader))
     shown = [repr(dataset), repr(dataset._source.datasets[0].location), json.dumps(loader.state_dict()), caplog.text]
@@ -152,7 +156,7 @@ def test_shards_come_from_the_nearest_replica_that_has_them(folder, web, proxy, 
     shutil.copytree(folder, near)
     (near / "shard-000002.tar").unlink()
     url = web.url().replace(web.endpoint, proxy.url)
-    dataset = ss.ShardDataset(url, replicas=[near], **SETTINGS)
+    dataset = ss.ShardDataset(url, replicas=[near], **grouped(SETTINGS))
     assert flat(dataset) == local(folder)
     shards = {one.target.rpartition("/")[2] for one in proxy.log() if ".tar" in one.target}
     assert shards == {"shard-000002.tar"}
@@ -163,7 +167,7 @@ def test_a_replica_is_known_by_what_is_in_it(folder, web, tmp_path, caplog) -> N
     # Equal names, other bytes; and a part of the same shards under other names.
     other = write_dataset(tmp_path / "other", numbered([60, 40, 70, 30], bin=lambda n: payload(n + 1)))
     part = write_dataset(tmp_path / "part", numbered([60, 40, 70, 30], bin=payload)[:2][::-1])
-    dataset = ss.ShardDataset(web.url(), replicas=[other, part, tmp_path / "nothing"], **SETTINGS)
+    dataset = ss.ShardDataset(web.url(), replicas=[other, part, tmp_path / "nothing"], **grouped(SETTINGS))
     assert flat(dataset) == local(folder)
     homes = dataset._source.datasets[0]
     assert [homes.shard(number).store.url for number in range(4)] == [str(part), str(part), web.url(), web.url()]
@@ -178,7 +182,7 @@ def test_a_truncated_shard_of_a_replica_is_left_alone(folder, web, tmp_path) -> 
     shutil.copytree(folder, near)
     with open(near / "shard-000001.tar", "r+b") as file:
         file.truncate(4096)
-    assert flat(ss.ShardDataset(web.url(), replicas=[near], **SETTINGS)) == local(folder)
+    assert flat(ss.ShardDataset(web.url(), replicas=[near], **grouped(SETTINGS))) == local(folder)
 
 
 def test_replicas_need_a_list(folder) -> None:
@@ -190,7 +194,7 @@ def test_replicas_need_a_list(folder) -> None:
 
 
 def cached(url: str, cache: Path) -> ss.ShardDataset:
-    return ss.ShardDataset(url, cache=cache, **SETTINGS)
+    return ss.ShardDataset(url, cache=cache, **grouped(SETTINGS))
 
 
 @pytest.mark.full
@@ -244,8 +248,8 @@ def test_views_and_indexes_over_a_network(where, web, tmp_path) -> None:
     near = write_dataset(tmp_path / "ds", numbered([30] * 12, cls=lambda n: n % 3))
     upload(near, web)
     arguments = {"split": ("train", {"train": 0.8, "val": 0.2}), "where": where, "batch_size": None}
-    far = ss.ShardDataset(web.url(), **arguments)
-    assert [one["id"] for one in far] == [one["id"] for one in ss.ShardDataset(near, **arguments)]
+    far = ss.ShardDataset(web.url(), **grouped(arguments))
+    assert [one["id"] for one in far] == [one["id"] for one in ss.ShardDataset(near, **grouped(arguments))]
 
 
 def test_random_access(folder, azure) -> None:
@@ -275,13 +279,15 @@ def test_nothing_is_listed_to_train(folder, s3, monkeypatch, tmp_path) -> None:
 
     upload(folder, s3)
     monkeypatch.setattr(RemoteStore, "list", lambda *_: pytest.fail("a bucket was listed"))
-    dataset = ss.ShardDataset(s3.url(), storage_options=s3.options, cache=tmp_path / "cache", **SETTINGS)
+    dataset = ss.ShardDataset(s3.url(), storage_options=s3.options, cache=tmp_path / "cache", **grouped(SETTINGS))
     assert flat(dataset) == local(folder)
 
 
 def test_nothing_is_written_beside_a_local_data_set(folder) -> None:
     before = folder.stat().st_mtime_ns, sorted(folder.iterdir())
-    dataset = ss.ShardDataset(folder, cache=folder.parent / "unused", where={"id": list(range(50))}, **SETTINGS)
+    dataset = ss.ShardDataset(
+        folder, cache=folder.parent / "unused", where={"id": list(range(50))}, **grouped(SETTINGS)
+    )
     list(ss.Loader(dataset, num_workers=1, multiprocessing_context="fork"))
     assert (folder.stat().st_mtime_ns, sorted(folder.iterdir())) == before
     assert not (folder.parent / "unused").exists()

@@ -58,7 +58,16 @@ def alive() -> list[str]:
 @pytest.mark.parametrize("batch_size", [pytest.param(16, marks=pytest.mark.full), None])
 def test_batches_and_samples_are_those_of_one_thread(pairs: Path, batch_size: int | None) -> None:
     one, three = (
-        list(ss.ShardDataset(pairs, fields=FIELDS, batch_size=batch_size, shuffle=True, tail="exact", threads=threads))
+        list(
+            ss.ShardDataset(
+                pairs,
+                fields=FIELDS,
+                batch_size=batch_size,
+                shuffle=True,
+                tail="exact",
+                reads=ss.ReadOptions(threads=threads),
+            )
+        )
         for threads in (1, 3)
     )
     assert len(one) == len(three) > 4
@@ -74,15 +83,18 @@ def test_a_callable_inside_of_a_decoder_is_called_by_one_thread(pairs: Path) -> 
         return [0, 0, 20 + number % 9 + int(rng.integers(5)), 30]
 
     fields = {"crop": ss.decode.Crop(16, box="id", pick=pick, source="jpg"), "jpg": FIELDS["jpg"]}
-    one, three = (list(ss.ShardDataset(pairs, fields=fields, batch_size=16, threads=threads)) for threads in (1, 3))
+    one, three = (
+        list(ss.ShardDataset(pairs, fields=fields, batch_size=16, reads=ss.ReadOptions(threads=threads)))
+        for threads in (1, 3)
+    )
     assert all(map(same, one, three))
     assert idents == {threading.get_ident()}
 
 
 @pytest.mark.parametrize("method", ["fork", pytest.param("spawn", marks=pytest.mark.full)])
 def test_in_workers(pairs: Path, method: str) -> None:
-    dataset = ss.ShardDataset(pairs, fields=FIELDS, batch_size=16, shuffle=True, threads=1)
-    loader = ss.Loader(dataset.replace(threads=2), num_workers=2, multiprocessing_context=method)
+    dataset = ss.ShardDataset(pairs, fields=FIELDS, batch_size=16, shuffle=True, reads=ss.ReadOptions(threads=1))
+    loader = ss.Loader(dataset.replace(reads=ss.ReadOptions(threads=2)), num_workers=2, multiprocessing_context=method)
     for _ in range(2):
         assert all(map(same, dataset, loader))
 
@@ -95,7 +107,11 @@ def test_transforms_are_called_in_order_by_one_thread(pairs: Path) -> None:
         return square(sample) | {"drawn": rng.random()}
 
     one, three = (
-        list(ss.ShardDataset(pairs, fields=FIELDS, batch_size=16, transform=transform, threads=threads))
+        list(
+            ss.ShardDataset(
+                pairs, fields=FIELDS, batch_size=16, transform=transform, reads=ss.ReadOptions(threads=threads)
+            )
+        )
         for threads in (1, 3)
     )
     assert all(map(same, one, three))
@@ -112,7 +128,8 @@ def test_a_callable_of_a_field_is_called_by_one_thread_and_what_is_like_it_follo
 
     fields = FIELDS | {"jpg": [FIELDS["jpg"], add]}
     one, three = (
-        list(ss.ShardDataset(pairs, fields=fields, batch_size=16, shuffle=True, threads=threads)) for threads in (1, 3)
+        list(ss.ShardDataset(pairs, fields=fields, batch_size=16, shuffle=True, reads=ss.ReadOptions(threads=threads)))
+        for threads in (1, 3)
     )
     assert all(map(same, one, three))
     assert idents == {threading.get_ident()}
@@ -120,7 +137,7 @@ def test_a_callable_of_a_field_is_called_by_one_thread_and_what_is_like_it_follo
 
 def test_the_first_damaged_sample_raises(damaged: Path) -> None:
     def first(threads: int) -> str:
-        dataset = ss.ShardDataset(damaged, fields=FIELDS_OF_ONE, batch_size=60, threads=threads)
+        dataset = ss.ShardDataset(damaged, fields=FIELDS_OF_ONE, batch_size=60, reads=ss.ReadOptions(threads=threads))
         with pytest.raises(DecodeError) as caught:
             list(dataset)
         return str(caught.value)
@@ -137,7 +154,9 @@ def test_damaged_samples_are_skipped_alike(damaged: Path, caplog: pytest.LogCapt
     batches = []
     for threads in (1, 4):
         caplog.clear()
-        dataset = ss.ShardDataset(damaged, fields=FIELDS_OF_ONE, batch_size=30, on_error="skip", threads=threads)
+        dataset = ss.ShardDataset(
+            damaged, fields=FIELDS_OF_ONE, batch_size=30, on_error="skip", reads=ss.ReadOptions(threads=threads)
+        )
         batches.append(list(dataset))
         said.append([record.getMessage() for record in caplog.records])
     assert all(map(same, *batches))
@@ -148,7 +167,12 @@ def test_damaged_samples_are_skipped_alike(damaged: Path, caplog: pytest.LogCapt
 def test_too_many_skips_raise_alike(damaged: Path) -> None:
     def message(threads: int) -> str:
         dataset = ss.ShardDataset(
-            damaged, fields=FIELDS_OF_ONE, batch_size=60, on_error="skip", max_skips=1, threads=threads
+            damaged,
+            fields=FIELDS_OF_ONE,
+            batch_size=60,
+            on_error="skip",
+            max_skips=1,
+            reads=ss.ReadOptions(threads=threads),
         )
         with pytest.raises(ShardStreamError, match="max_skips is 1") as caught:
             list(dataset)
@@ -165,7 +189,7 @@ def test_what_fails_first_in_a_sample_is_what_is_raised(damaged: Path) -> None:
 
     def kind(threads: int, fields: dict[str, Any]) -> str:
         with pytest.raises((TransformError, DecodeError)) as caught:
-            list(ss.ShardDataset(damaged, fields=fields, batch_size=60, threads=threads))
+            list(ss.ShardDataset(damaged, fields=fields, batch_size=60, reads=ss.ReadOptions(threads=threads)))
         return f"{type(caught.value).__name__} {caught.value}"
 
     for fields in ({"id": fail, "jpg": FIELDS_OF_ONE["jpg"]}, {"jpg": FIELDS_OF_ONE["jpg"], "id": fail}):
@@ -173,19 +197,19 @@ def test_what_fails_first_in_a_sample_is_what_is_raised(damaged: Path) -> None:
 
 
 def test_threads_go_when_an_iteration_is_left(pairs: Path) -> None:
-    dataset = ss.ShardDataset(pairs, fields=FIELDS, batch_size=8, threads=3)
+    dataset = ss.ShardDataset(pairs, fields=FIELDS, batch_size=8, reads=ss.ReadOptions(threads=3))
     batches = iter(dataset)
     next(batches)
     assert alive()
     del batches
     assert not alive()
-    assert same(dataset.peek(), dataset.replace(threads=1).peek())
+    assert same(dataset.peek(), dataset.replace(reads=ss.ReadOptions(threads=1)).peek())
     assert not alive()
 
 
 def test_mixtures(pairs: Path) -> None:
     one, three = (
-        list(ss.Mixture({"a": (part, 0.5), "b": (part, 0.5)}, batch_size=20, threads=threads))
+        list(ss.Mixture({"a": (part, 0.5), "b": (part, 0.5)}, batch_size=20, reads=ss.ReadOptions(threads=threads)))
         for part in [ss.ShardDataset(pairs, fields=FIELDS)]
         for threads in (1, 3)
     )
@@ -194,7 +218,7 @@ def test_mixtures(pairs: Path) -> None:
 
 def test_the_number_is_checked(pairs: Path) -> None:
     with pytest.raises(UsageError, match="threads"):
-        ss.ShardDataset(pairs, threads=0)
+        ss.ShardDataset(pairs, reads=ss.ReadOptions(threads=0))
 
 
 def test_the_largest_are_begun_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -209,10 +233,10 @@ def test_the_largest_are_begun_first(tmp_path: Path, monkeypatch: pytest.MonkeyP
         return begin(self, outputs, slot, **options)
 
     monkeypatch.setattr(StepDecoding, "begin", noted)
-    (one,) = ss.ShardDataset(folder, fields=FIELDS_OF_ONE, batch_size=24, threads=1)
+    (one,) = ss.ShardDataset(folder, fields=FIELDS_OF_ONE, batch_size=24, reads=ss.ReadOptions(threads=1))
     assert begun in ([], list(range(24)))
     begun.clear()
-    (two,) = ss.ShardDataset(folder, fields=FIELDS_OF_ONE, batch_size=24, threads=2)
+    (two,) = ss.ShardDataset(folder, fields=FIELDS_OF_ONE, batch_size=24, reads=ss.ReadOptions(threads=2))
     assert set(begun[:2]) == {3, 20}
     assert sorted(begun) == list(range(24))
     assert same(one, two)
@@ -243,4 +267,8 @@ def test_all_before_the_first_that_fails_are_done() -> None:
 def test_none_good_is_said(tmp_path: Path) -> None:
     folder = write_dataset(tmp_path, numbered([8], jpg=lambda n: photograph(n)[:700]))
     with pytest.raises(BatchError, match="none of the 8"):
-        list(ss.ShardDataset(folder, fields=FIELDS_OF_ONE, batch_size=8, on_error="skip", threads=2))
+        list(
+            ss.ShardDataset(
+                folder, fields=FIELDS_OF_ONE, batch_size=8, on_error="skip", reads=ss.ReadOptions(threads=2)
+            )
+        )

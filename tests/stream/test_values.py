@@ -20,6 +20,7 @@ from shardstream.diagnose import info, verify, view
 from shardstream.errors import BatchError, DecodeError, FieldError, ShardStreamError
 from shardstream.shards.fields import FieldType
 from shardstream.stream.tensors.joined import JoinedRows
+from tests.grouped import grouped
 
 from .making import numbered, write_dataset
 
@@ -183,9 +184,9 @@ def test_max_value(tmp_path: Path, format: str) -> None:
     made = numbered([4], row=lambda n: np.zeros(n * 100, np.uint16))
     folder = write_dataset(tmp_path / "large", made, format=format, types={"row": "values:uint16"})
     with pytest.raises(DecodeError, match="the value has 600 bytes, and max_value is 599") as caught:
-        ss.ShardDataset(folder, batch_size=4, max_value=599).peek()
+        ss.ShardDataset(folder, batch_size=4, reads=ss.ReadOptions(max_value=599)).peek()
     assert caught.value.place["key"] == "k000003"
-    assert len(ss.ShardDataset(folder, batch_size=4, max_value=600).peek()["row"]) == 4
+    assert len(ss.ShardDataset(folder, batch_size=4, reads=ss.ReadOptions(max_value=600)).peek()["row"]) == 4
     assert not verify(folder, max_value=599).ok
 
 
@@ -217,7 +218,7 @@ def test_data_sets_of_several_dtypes_mix_where_one_holds_all(tmp_path: Path) -> 
         write_dataset(tmp_path / kind, made, types={"row": f"values:{kind}"})
 
     def mixture(**options: Any) -> Any:
-        sources = {kind: ss.ShardDataset(tmp_path / kind, **options) for kind in ("uint16", "uint8")}
+        sources = {kind: ss.ShardDataset(tmp_path / kind, **grouped(options)) for kind in ("uint16", "uint8")}
         return ss.Mixture(sources, batch_size=8)
 
     batch = mixture(fields={"row": ss.decode.Array("int64")}).peek()

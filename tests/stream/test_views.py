@@ -121,7 +121,7 @@ def test_views_compose(folder: Path) -> None:
 def test_a_view_is_shuffled_completely_and_in_equal_steps(folder: Path) -> None:
     where = {"cls": [1, 2]}
     datasets = [
-        ss.ShardDataset(folder, where=where, shuffle=True, fields=["id"], batch_size=8, rank=rank, world_size=3)
+        ss.ShardDataset(folder, where=where, shuffle=True, fields=["id"], batch_size=8, ranks=(rank, 3))
         for rank in range(3)
     ]
     expected = [number for number in range(1000) if number * 7 % 10 in (1, 2)]

@@ -20,6 +20,7 @@ from hypothesis import strategies as st
 
 import shardstream as ss
 from shardstream.errors import FieldError, UsageError
+from tests.grouped import grouped
 
 from ..examples import at_most
 from ..order.reference import Shape
@@ -151,11 +152,11 @@ def test_epochs_of_other_sizes_are_draws(folder):
 @pytest.mark.parametrize("size", [None, 11])
 def test_each_draw_is_read_once_over_all_ranks_and_workers(folder, tail, size):
     shape = {"fields": ["id"], "weights": "weight", "shuffle": True, "tail": tail, "lanes": 6, "chunk": 2, "window": 20}
-    whole = drawn(ss.ShardDataset(folder, **shape, batch_size=1))
+    whole = drawn(ss.ShardDataset(folder, **grouped(shape), batch_size=1))
     for ranks, workers in ((3, 2), (2, 0)):
         found, steps = [], []
         for rank in range(ranks):
-            dataset = ss.ShardDataset(folder, **shape, batch_size=size, rank=rank, world_size=ranks)
+            dataset = ss.ShardDataset(folder, **grouped(shape), batch_size=size, ranks=(rank, ranks))
             loader = ss.Loader(dataset, num_workers=workers, multiprocessing_context="fork" if workers else None)
             items = list(loader)
             assert len(items) == len(loader) == len(dataset)
@@ -187,7 +188,7 @@ stages = st.lists(
 def test_a_run_that_stops_anywhere_goes_on_in_any_shape(folder, weights, epoch_size, shuffle, epoch, stages):
     run = {"fields": ["id"], "weights": weights, "epoch_size": epoch_size, "shuffle": shuffle, "seed": 2}
     fixed = {"lanes": 5, "chunk": 2, "window": 20} if shuffle else {}
-    plain = ss.ShardDataset(folder, **run, **fixed, batch_size=1, tail="exact")
+    plain = ss.ShardDataset(folder, **grouped(run), **grouped(fixed), batch_size=1, tail="exact")
     plain.set_epoch(epoch)
     line, following = drawn(plain), drawn(plain)
     seen, state = [], None
@@ -195,7 +196,9 @@ def test_a_run_that_stops_anywhere_goes_on_in_any_shape(folder, weights, epoch_s
         steps = min(steps, (len(line) - len(seen)) // (ranks * size))
         by_rank = []
         for rank in range(ranks):
-            dataset = ss.ShardDataset(folder, **run, **fixed, batch_size=size, tail="pad", rank=rank, world_size=ranks)
+            dataset = ss.ShardDataset(
+                folder, **grouped(run), **grouped(fixed), batch_size=size, tail="pad", ranks=(rank, ranks)
+            )
             dataset.set_epoch(epoch)
             if kind == "loader":
                 loader: Any = ss.Loader(dataset, num_workers=0)
@@ -214,7 +217,7 @@ def test_a_run_that_stops_anywhere_goes_on_in_any_shape(folder, weights, epoch_s
         seen += flat(in_turn(by_rank))
         state = through_json(saved)
         assert seen == line[: len(seen)]
-    rest = ss.Loader(ss.ShardDataset(folder, **run, batch_size=7, tail="exact"), num_workers=0)
+    rest = ss.Loader(ss.ShardDataset(folder, **grouped(run), batch_size=7, tail="exact"), num_workers=0)
     rest.load_state_dict(state)
     if state["epoch"] == epoch:
         assert seen + drawn(rest) == line
@@ -223,7 +226,7 @@ def test_a_run_that_stops_anywhere_goes_on_in_any_shape(folder, weights, epoch_s
 
 def test_a_state_of_other_weights_is_refused(folder):
     def dataset(**options: Any) -> ss.ShardDataset:
-        return ss.ShardDataset(folder, batch_size=16, shuffle=True, **options)
+        return ss.ShardDataset(folder, batch_size=16, shuffle=True, **grouped(options))
 
     first = dataset(weights={"cls": {0: 1, 1: 2, 2: 2, 4: 3}})
     state = first.state_dict()
@@ -255,7 +258,7 @@ def test_batches_from_afar_are_those_from_a_disk(
 ):
     shape = {"batch_size": batch_size, "shuffle": shuffle, "tail": "exact", "lanes": lanes, "window": window}
     shape |= {"weights": weights, "epoch_size": epoch_size, "fields": ["id", "bin"]}
-    near = ss.ShardDataset(folder, **shape)
+    near = ss.ShardDataset(folder, **grouped(shape))
     far, _ = from_afar(folder, **shape, prefetch=prefetch)
     for _ in range(2):
         for one, other in zip(near, far, strict=True):
@@ -304,12 +307,12 @@ def parts_of(folder: Path, kind: str, size: int | None) -> dict[str, tuple[ss.Sh
     """Sources of a mixture, a weighted one among them: a view of it, or longer or shorter than its data."""
     options: dict[str, Any] = {"fields": ["id"], "weights": BALANCED, "epoch_size": size}
     weighted = {
-        "plain": lambda: ss.ShardDataset(folder, **options),
-        "take": lambda: ss.ShardDataset(folder, **options).take(90),
-        "split": lambda: ss.ShardDataset(folder, **options, split=("a", {"a": 0.5, "b": 0.5})),
-        "where": lambda: ss.ShardDataset(folder, **options, where={"odd": lambda odd: odd == 1}),
-        "repeat": lambda: ss.ShardDataset(folder, **options).repeat(1.5),
-        "choose": lambda: ss.ShardDataset(folder, **options).choose(13),
+        "plain": lambda: ss.ShardDataset(folder, **grouped(options)),
+        "take": lambda: ss.ShardDataset(folder, **grouped(options)).take(90),
+        "split": lambda: ss.ShardDataset(folder, **grouped(options), split=("a", {"a": 0.5, "b": 0.5})),
+        "where": lambda: ss.ShardDataset(folder, **grouped(options), where={"odd": lambda odd: odd == 1}),
+        "repeat": lambda: ss.ShardDataset(folder, **grouped(options)).repeat(1.5),
+        "choose": lambda: ss.ShardDataset(folder, **grouped(options)).choose(13),
     }[kind]()
     other = ss.ShardDataset(folder, fields=["id"], weights="weight")
     return {"weighted": (weighted, 0.6), "all": (ss.ShardDataset(folder, fields=["id"]), 0.25), "other": (other, 0.15)}
@@ -329,7 +332,7 @@ def test_a_mixture_of_weighted_sources_that_stops_anywhere_goes_on(folder, kind,
     run = {"by": by, "epoch": 300, "seed": 4, "lanes": 6, "chunk": 2, "window": 20}
 
     def mixture(batch_size: int, **options: Any) -> ss.Mixture:
-        made = ss.Mixture(parts, **run, batch_size=batch_size, **options)
+        made = ss.Mixture(parts, **grouped(run), batch_size=batch_size, **grouped(options))
         made.set_epoch(epoch)
         return made
 
@@ -363,11 +366,11 @@ def test_a_mixture_of_weighted_sources_that_stops_anywhere_goes_on(folder, kind,
 def test_copies_draw_the_same(folder, how):
     options = {"fields": ["id"], "batch_size": 10, "shuffle": True, "tail": "exact", "epoch_size": 500}
     for weights in ("heavy", BALANCED):
-        dataset = ss.ShardDataset(folder, weights=weights, where={"odd": [0]}, **options)
+        dataset = ss.ShardDataset(folder, weights=weights, where={"odd": [0]}, **grouped(options))
         made = how(dataset)
         other = pickle.loads(made) if isinstance(made, bytes) else made
         assert other.fingerprint == dataset.fingerprint
-        expected = drawn(ss.ShardDataset(folder, weights=weights, where={"odd": [0]}, **options))
+        expected = drawn(ss.ShardDataset(folder, weights=weights, where={"odd": [0]}, **grouped(options)))
         assert drawn(other.replace(batch_size=10)) == expected
         assert repr(other) == repr(dataset)
 
@@ -375,8 +378,8 @@ def test_copies_draw_the_same(folder, how):
 @pytest.mark.full
 def test_workers_that_are_spawned_draw_the_same(folder):
     options = {"fields": ["id"], "batch_size": 10, "shuffle": True, "tail": "exact"}
-    dataset = ss.ShardDataset(folder, weights=BALANCED, **options)
-    expected = drawn(ss.ShardDataset(folder, weights=BALANCED, **options))
+    dataset = ss.ShardDataset(folder, weights=BALANCED, **grouped(options))
+    expected = drawn(ss.ShardDataset(folder, weights=BALANCED, **grouped(options)))
     assert drawn(ss.Loader(dataset, num_workers=1, multiprocessing_context="spawn")) == expected
 
 
@@ -441,22 +444,22 @@ def test_what_it_is_called(folder):
 
 def test_weights_are_those_of_the_samples_that_conditions_left(folder):
     options = {"fields": ["id"], "batch_size": 8, "weights": "weight", "shuffle": True, "seed": 3, "tail": "exact"}
-    expected = drawn(ss.ShardDataset(folder, where={"odd": 1}, **options))
+    expected = drawn(ss.ShardDataset(folder, where={"odd": 1}, **grouped(options)))
     for asked in (
-        ss.ShardDataset(folder, where={"odd": lambda odd: odd == 1}, **options),
-        ss.ShardDataset(folder, **options).filter({"odd": (">", 0)}),
+        ss.ShardDataset(folder, where={"odd": lambda odd: odd == 1}, **grouped(options)),
+        ss.ShardDataset(folder, **grouped(options)).filter({"odd": (">", 0)}),
     ):
         assert asked.samples == N // 2
         assert drawn(pickle.loads(pickle.dumps(asked))) == expected
         assert drawn(asked) == expected
         with pytest.raises(UsageError):
-            ss.ShardDataset(folder, **options).load_state_dict(asked.state_dict(batches=1, num_workers=0))
+            ss.ShardDataset(folder, **grouped(options)).load_state_dict(asked.state_dict(batches=1, num_workers=0))
 
 
 def test_excluded_samples_are_drawn_and_left_out(folder):
     options = {"fields": ["id"], "batch_size": 8, "weights": "weight", "shuffle": True, "tail": "exact"}
     keys = [sample["__key__"] for sample in ss.Reader(folder)[2:5]]
     bad = [int(sample["id"]) for sample in ss.Reader(folder)[2:5]]
-    left = ss.ShardDataset(folder, exclude_keys=keys, **options)
+    left = ss.ShardDataset(folder, exclude_keys=keys, **grouped(options))
     good = [int(one) for batch in left for one in batch["id"]]
-    assert good == [one for one in drawn(ss.ShardDataset(folder, **options)) if one not in bad]
+    assert good == [one for one in drawn(ss.ShardDataset(folder, **grouped(options))) if one not in bad]

@@ -120,7 +120,7 @@ def _dataset(store: str, batch: int, threads: int) -> Any:
     import shardstream as ss
 
     fields = {"jpg": ss.decode.RandomResizedCrop(SIZE, flip=True)}
-    return ss.ShardDataset(store, fields=fields, shuffle=True, batch_size=batch, threads=threads)
+    return ss.ShardDataset(store, fields=fields, shuffle=True, batch_size=batch, reads=ss.ReadOptions(threads=threads))
 
 
 def _alone(store: str, batch: int) -> float:

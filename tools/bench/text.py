@@ -271,7 +271,12 @@ def _ours(place: Path, outputs: tuple[str, ...], verify: bool, rows: int) -> int
     import shardstream as ss
 
     fields = {"text": ss.decode.Packed(outputs=outputs)}
-    return sum(1 for _ in ss.ShardDataset(place, fields=fields, batch_size=rows, shuffle=True, verify=verify))
+    return sum(
+        1
+        for _ in ss.ShardDataset(
+            place, fields=fields, batch_size=rows, shuffle=True, reads=ss.ReadOptions(verify=verify)
+        )
+    )
 
 
 def _litdata(place: Path, rows: int) -> int:

@@ -193,7 +193,7 @@ def main() -> None:
                 writer.write({"__key__": f"{number:08d}", "x": draw.bytes(SIZE), "t": f"a line of text {number} " * 4})
 
         def dataset(url: str, field: str) -> ss.ShardDataset:
-            return ss.ShardDataset(url, fields=[field], batch_size=BATCH, shuffle=True, rank=0, world_size=1)
+            return ss.ShardDataset(url, fields=[field], batch_size=BATCH, shuffle=True, ranks=(0, 1))
 
         context = get_context("spawn")
         here, there = context.Pipe()
@@ -207,7 +207,9 @@ def main() -> None:
         pictures = Path(folder) / "pictures"
         make_dataset(pictures, samples=PICTURES, format="record", image_size=(375, 500))
         crops = {"jpg": ss.decode.RandomResizedCrop(224, flip=True), "cls": None}
-        photographs = partial(ss.ShardDataset, pictures, fields=crops, batch_size=BATCH, shuffle=True, threads=1)
+        photographs = partial(
+            ss.ShardDataset, pictures, fields=crops, batch_size=BATCH, shuffle=True, reads=ss.ReadOptions(threads=1)
+        )
         compare("crops", photographs, args.rounds)
         compare_trace("crops, traced", photographs(), Path(folder) / "run.json", args.rounds)
 

@@ -49,7 +49,7 @@ def steps(folder: Path, ranks: int, budget: float) -> tuple[list[list[NDArray[np
     first = ss.ShardDataset(folder, batch_size={"seconds": budget}, shuffle=True, seed=1)
     opened = time.perf_counter() - begun
     for rank in range(ranks):
-        part = first.replace(rank=rank, world_size=ranks)
+        part = first.replace(ranks=(rank, ranks))
         found.append([batch["seconds"].numpy() for batch in part])
         assert len(found[-1]) == len(part)
         first.set_epoch(0)

@@ -27,7 +27,7 @@ def consume(url: str, method: str, epochs: int, samples: int) -> None:
     state: str | None = None
     done = 0
     while done < epochs:
-        dataset = ss.ShardDataset(url, shuffle=True, tail="exact", batch_size=BATCH, rank=0, world_size=1)
+        dataset = ss.ShardDataset(url, shuffle=True, tail="exact", batch_size=BATCH, ranks=(0, 1))
         loader = ss.Loader(dataset, num_workers=WORKERS, multiprocessing_context=method)
         if state is not None:
             loader.load_state_dict(json.loads(state))

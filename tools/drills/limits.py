@@ -79,7 +79,7 @@ def call(verb: Verb, out: Path, **options: Any) -> subprocess.CompletedProcess[s
 def read(url: str, cache: str | None, memory: str | None, method: str) -> None:
     """Two epochs with two workers; every sample comes once."""
     kept = ss.Cache(cache, memory=memory) if cache else None
-    dataset = ss.ShardDataset(url, shuffle=True, tail="exact", batch_size=BATCH, cache=kept, rank=0, world_size=1)
+    dataset = ss.ShardDataset(url, shuffle=True, tail="exact", batch_size=BATCH, cache=kept, ranks=(0, 1))
     loader = ss.Loader(dataset, num_workers=2, multiprocessing_context=method)
     for _ in range(2):
         found = sorted(one for batch in loader for one in batch["id"].tolist())

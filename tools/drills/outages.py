@@ -73,11 +73,10 @@ def consume(url: str, options: dict[str, Any], cache: str | None, told: str, own
         shuffle=True,
         tail="exact",
         batch_size=BATCH,
-        prefetch=PREFETCH,
+        reads=ss.ReadOptions(prefetch=PREFETCH),
         cache=cache,
         storage_options=options,
-        rank=0,
-        world_size=1,
+        ranks=(0, 1),
     )
     loader = ss.Loader(dataset, num_workers=1)
     kept: dict[str, Any] = {"samples": 0, "seen": [], "state": None}

@@ -58,7 +58,7 @@ def consume(url: str, options: dict[str, Any], cache: str | None, told: str, unt
     """Epoch after epoch; each sample has to be what it says, and come once. Counts go to a file once a second."""
     kept = ss.Cache(cache, size=CACHE_SIZE) if cache else None
     dataset = ss.ShardDataset(
-        url, shuffle=True, tail="exact", batch_size=BATCH, cache=kept, storage_options=options, rank=0, world_size=1
+        url, shuffle=True, tail="exact", batch_size=BATCH, cache=kept, storage_options=options, ranks=(0, 1)
     )
     loader = ss.Loader(dataset, num_workers=WORKERS, persistent_workers=True)
     samples = epochs = 0

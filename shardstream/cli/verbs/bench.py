@@ -110,7 +110,7 @@ def bench(
 
     How fast image decoders are is measured by `bench decode URL`, see `bench decode --help`.
     """
-    opening = arguments_of(flags)
+    opening = arguments_of(flags, open_datasets)
     if shared and opening["cache"] is None:
         raise UsageError("--shared needs a cache", hint="give --cache DIR too")
     if shared:

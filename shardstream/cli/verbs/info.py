@@ -22,7 +22,7 @@ _SHOWN_CLASSES = 8
 @command(open_datasets, examples=("shardstream info shards/", "shardstream info s3://bucket/set --version 3 --json"))
 def info(url: DatasetUrl, as_json: Json = False, **flags: Any) -> None:
     """Say what a data set holds. Reads its manifest and at most 16 indexes."""
-    print_found(diagnose.info(url, **arguments_of(flags)), _print, format_url(url), as_json=as_json)
+    print_found(diagnose.info(url, **arguments_of(flags, open_datasets)), _print, format_url(url), as_json=as_json)
 
 
 def _print(found: diagnose.Info, url: str) -> None:

@@ -44,9 +44,8 @@ def verify(
     **flags: Any,
 ) -> None:
     """Read a data set whole and compare every byte with what was written. Exit code 1 if anything is wrong."""
-    opening = arguments_of(flags)
-    how = {name: opening[name] for name in ("storage_options", "transport")}
-    resealed = diagnose.reseal(url, **how) if reseal else ()
+    opening = arguments_of(flags, open_datasets)
+    resealed = diagnose.reseal(url, storage_options=opening["storage_options"]) if reseal else ()
     with drawing("verifying", quiet=quiet) as draw:
         report = diagnose.verify(url, decode=decode, max_value=max_value, progress=draw, **opening)
     print_found(report, _print, format_url(url), resealed, as_json=as_json, ok=report.ok, resealed=resealed)

@@ -92,7 +92,7 @@ def view(
 
     Reads these samples and their indexes only.
     """
-    opening = arguments_of(flags)
+    opening = arguments_of(flags, open_datasets)
     trained = draws > 0 or step is not None
     if html is not None or serve:
         if save is not None or as_json:

@@ -15,11 +15,14 @@ from shardstream.diagnose.doctor.processors import processor_findings
 from shardstream.diagnose.doctor.reaching import store_findings
 from shardstream.diagnose.doctor.workload import Workload, expected
 from shardstream.errors import ShardStreamError, UsageError
+from shardstream.options import takes_flat
 from shardstream.shards.manifest import Manifest
 from shardstream.sizes import parse_size
-from shardstream.storage import Location, PathOrUrl, Transport, locate
+from shardstream.storage import Location, PathOrUrl, locate
+from shardstream.storage.base.location import flat_transport
 
 
+@takes_flat(flat_transport("url"))
 def doctor(
     url: PathOrUrl | None = None,
     *,
@@ -27,7 +30,6 @@ def doctor(
     num_workers: int | None = None,
     batch_bytes: int | str = "20MB",
     storage_options: Mapping[str, Any] | None = None,
-    transport: Transport = "auto",
 ) -> list[Finding]:
     """Look at this machine as training would find it: packages, cores, memory, a cache, a store, GPUs.
 
@@ -39,7 +41,6 @@ def doctor(
         num_workers: Workers of a loader. Default: as many as it takes by itself.
         batch_bytes: Size of a batch, in bytes or as ``"20MB"``: 128 images of 224 x 224 take that.
         storage_options: Credentials and settings by name; default: the environment's.
-        transport: Which library speaks to the store.
 
     Returns:
         What was found, in the order of the checks. Training will not work while one is of the level ``"fail"``.
@@ -51,7 +52,7 @@ def doctor(
         >>> [one.check for one in ss.doctor() if one.level == "fail"]
         []
     """
-    place = None if url is None else locate(url, storage_options=storage_options, transport=transport)
+    place = None if url is None else locate(url, storage_options=storage_options)
     if num_workers is not None and num_workers < 0:
         raise UsageError(f"num_workers must be 0 or more, got {num_workers}", hint="write num_workers=2")
     work = expected(num_workers, parse_size(batch_bytes, name="batch_bytes"))

@@ -19,7 +19,7 @@ from shardstream.formats.scans.object_bytes import ObjectBytes
 
 Places = NDArray[np.int64]
 _INLINE = 12  # bytes of a value that stands in its view
-_AS_JSON = "take them as JSON with --format-option json=COLUMN (format_options=), or leave the column out"
+_AS_JSON = "take them as JSON with --format-option json=COLUMN (SourceOptions(options=...)), or leave the column out"
 
 
 class Values(NamedTuple):

@@ -19,8 +19,10 @@ from shardstream.formats.catalog.make import find_or_make
 from shardstream.formats.catalog.object_table import RESTORE
 from shardstream.formats.catalog.places import rooted
 from shardstream.formats.catalog.plan import Damaged, Making
+from shardstream.options import SourceOptions, takes_flat
 from shardstream.progress import OnProgress, ignore
-from shardstream.storage import PathOrUrl, Store, Transport, locate, open_store
+from shardstream.storage import PathOrUrl, Store, locate, open_store
+from shardstream.storage.base.location import flat_transport
 from shardstream.storage.cache import Cache
 from shardstream.threads import cores
 
@@ -62,11 +64,11 @@ class IndexReport:
     seconds: float
 
 
+@takes_flat(flat_transport("url"), reading=SourceOptions)
 def index(
     url: PathOrUrl,
     *,
-    source_format: str | None = None,
-    format_options: Mapping[str, str] | None = None,
+    reading: SourceOptions | None = None,
     fields: Mapping[str, str] | None = None,
     checksums: bool = False,
     damaged: Damaged = "error",
@@ -74,8 +76,8 @@ def index(
     cache: str | os.PathLike[str] | Cache | None = None,
     workers: int | None = None,
     storage_options: Mapping[str, Any] | None = None,
-    transport: Transport = "auto",
     progress: OnProgress | None = None,
+    **flat: Any,
 ) -> IndexReport:
     """Find every sample of a data set of another library once, so that it can be streamed where it lies.
 
@@ -85,9 +87,9 @@ def index(
 
     Args:
         url: A folder, a file, or files by braces or a glob, local or in a store.
-        source_format: Name of the format. Default: as it is recognised. See ``docs/foreign.md``.
-        format_options: Options of reading it, text by name. Default: none. Openings that don't say otherwise go by
-            this, ``source_format``, and ``fields``, as the last `index` of the same place got them.
+        reading: Format of the data, and options of reading it, see `SourceOptions`. Default: it is recognized, and read
+            without options. Openings that don't say otherwise go by this and ``fields``, as the last `index` of the
+            same place got them.
         fields: Which fields to take, and what they are called then: ``{"label": "cls", "text": "caption:str"}``.
             Default: all, under their names.
         checksums: Read everything and store a checksum of each value, which every read is then compared with. Default:
@@ -98,8 +100,8 @@ def index(
         cache: A cache in whose folder the catalogue is kept; give the same to `ShardDataset`.
         workers: Processes; 0 or 1 works in this one. Default: one a core.
         storage_options: Credentials and settings of the store by name.
-        transport: The library that speaks to the store.
         progress: Called with a `ProgressEvent` after each object.
+        flat: As of `ShardDataset`.
 
     Raises:
         NotFoundError: There is nothing of a format that is known.
@@ -128,10 +130,11 @@ def index(
             url=str(place),
             hint="index the folder, or leave beside out",
         )
-    place, names, options = rooted(place, names, format_options)
-    location = locate(place, storage_options=storage_options, transport=transport)
+    reading = reading or SourceOptions()
+    place, names, options = rooted(place, names, reading.options)
+    location = locate(place, storage_options=storage_options)
     store = open_store(location)
-    selection = Selection.of(names, source_format, options, fields)
+    selection = Selection.of(names, reading.format, options, fields)
     there = None if beside or names else read_catalogue(store, store.url)
     if there is not None:
         _refuse_shadowed(there.catalogue.reading, selection, checksums, store.url)

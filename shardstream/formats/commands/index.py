@@ -58,7 +58,7 @@ def index(
     WebDataset, MDS, LitData, TFRecord, LMDB, RecordIO, zip and others: docs/foreign.md. A run that was interrupted goes
     on when the same command is given again, and what did not change is not read again.
     """
-    given = arguments_of(flags)
+    given = arguments_of(flags, index_all)
     given["fields"] = parse_fields(given["fields"])
     with drawing("indexing", quiet=quiet or as_json, announce=_to_read) as draw:
         report = index_all(url, progress=draw, **given)

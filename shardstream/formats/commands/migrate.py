@@ -49,7 +49,7 @@ def migrate(
             batch_size=batch_size,
             workers=workers,
             progress=draw,
-            **arguments_of(flags),
+            **arguments_of(flags, open_datasets),
         )
     ratio = None if found.gain is None else found.gain.ratio
     print_found(found, _print, format_url(url), as_json=as_json, packed_is_faster_by=ratio)

@@ -145,7 +145,7 @@ def _folder_of(listing: ObjectListing, data: ObjectBytes) -> str:
     raise FormatError(
         f"{shown} in none of {', '.join(repr(f'{place}/' if place else './') for place in dict.fromkeys(places))}",
         url=data.url,
-        hint="say where they are: format_options={'root': 'FOLDER'} (--format-option root=FOLDER)",
+        hint="say where they are: SourceOptions(options={'root': 'FOLDER'}) (--format-option root=FOLDER)",
     )
 
 

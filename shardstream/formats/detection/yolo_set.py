@@ -170,7 +170,7 @@ def _several(listing: ObjectListing, names: Sequence[str]) -> UsageError:
     return UsageError(
         f"there are several splits here: {', '.join(names)}",
         url=listing.url,
-        hint=f"say which: format_options={{'split': '{names[0]}'}} (--format-option split={names[0]})",
+        hint=f"say which: SourceOptions(options={{'split': '{names[0]}'}}) (--format-option split={names[0]})",
     )
 
 

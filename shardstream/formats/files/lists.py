@@ -40,7 +40,7 @@ _HEAD = 1 << 20
 _MOST_LOST = 100_000  # lines
 _SHOWN = 80
 _OUTSIDE = (
-    "put the list where its files are; or say where they are: format_options={'root': 'FOLDER'} "
+    "put the list where its files are; or say where they are: SourceOptions(options={'root': 'FOLDER'}) "
     "(--format-option root=FOLDER)"
 )
 

@@ -104,5 +104,5 @@ def _check_lengths(data: ObjectBytes, datasets: Sequence[H5Dataset]) -> None:
     raise data.unsupported(
         f"its arrays are of different numbers of samples: {shown}",
         0,
-        hint="choose those that belong together: --format-option fields=NAME,NAME (format_options=)",
+        hint="choose those that belong together: --format-option fields=NAME,NAME (SourceOptions(options=...))",
     )

@@ -212,7 +212,9 @@ class JsonRows:
         if kinds & (FLOAT | FLOATS) and not exact:
             if column in self._floats:
                 what = f"column {column!r} has integers that float64 does not hold with all their digits"
-                hint = f"--format-option json={column} (format_options={{'json': {column!r}}}) keeps them as JSON"
+                hint = (
+                    f"--format-option json={column} (SourceOptions(options={{'json': {column!r}}})) keeps them as JSON"
+                )
                 raise UnsupportedError(what, url=self._data.url, hint=hint)
             return "json", "none"
         if kinds == NONE_OF_THEM:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from shardstream.formats.migrate.facts import Facts
 from shardstream.formats.migrate.writing import indented, program, quoted
+from shardstream.options import SourceOptions
 from shardstream.shards.fields import ValuesType
 
 
@@ -11,7 +12,7 @@ def after(facts: Facts) -> str:
     """A program that trains on the data set where it lies; it runs as it is."""
     fields = ",\n".join(f"{quoted(name)}: {_spec(facts, name)}" for name in facts.chosen)
     arguments = [quoted(facts.url), f"fields={{\n{indented(fields)},\n}}", "shuffle=True"]
-    arguments += [f"{name}={_literal(value)}" for name, value in facts.options.items()]
+    arguments += [f"reading=ss.SourceOptions({_reading(facts.reading)})"] if facts.reading != SourceOptions() else []
     arguments += ['on_error="skip"'] if facts.damaged else []
     inner = indented(",\n".join(arguments))
     names, alone = ", ".join(map(quoted, facts.chosen)), len(facts.chosen) == 1
@@ -26,10 +27,10 @@ def after(facts: Facts) -> str:
     return program(["import shardstream as ss"], body, facts.variables, _held(facts), batch=batch)
 
 
-def _literal(value: object) -> str:
-    if isinstance(value, dict):
-        return "{" + ", ".join(f"{quoted(name)}: {quoted(text)}" for name, text in value.items()) + "}"
-    return quoted(str(value))
+def _reading(reading: SourceOptions) -> str:
+    format = [] if reading.format is None else [f"format={quoted(reading.format)}"]
+    pairs = ", ".join(f"{quoted(name)}: {quoted(text)}" for name, text in (reading.options or {}).items())
+    return ", ".join([*format, *([f"options={{{pairs}}}"] if pairs else [])])
 
 
 def _spec(facts: Facts, name: str) -> str:
@@ -46,7 +47,7 @@ def _stored_boxes(facts: Facts) -> str:
     """What `Boxes` has to know of boxes that are not corners in pixels."""
     if facts.source != "yolo":
         return ""
-    corners = (facts.options.get("format_options") or {}).get("boxes") == "xyxy"
+    corners = (facts.reading.options or {}).get("boxes") == "xyxy"
     return ", relative=True" if corners else ', format="cxcywh", relative=True'
 
 

@@ -7,7 +7,6 @@ import re
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
@@ -19,6 +18,7 @@ from shardstream.formats.migrate.columns import own_columns
 from shardstream.formats.migrate.writing import variable
 from shardstream.formats.scans.rows import START, image_type
 from shardstream.names.braces import without_braces
+from shardstream.options import SourceOptions
 from shardstream.shards.fields import IMAGE, FieldType, ValuesType
 from shardstream.storage import PathOrUrl, locate
 
@@ -47,7 +47,7 @@ class Facts:
         folder: The folder or place that names of objects are below, as it was typed.
         local: Whether it is on this machine.
         source: Name of the format.
-        options: Arguments of `ShardDataset` that say how it is read.
+        reading: How it is read.
         names: The objects in order, below the folder.
         fields: All fields.
         damaged: Whether some values of a field of images are no images.
@@ -71,7 +71,7 @@ class Facts:
     folder: str
     local: bool
     source: str
-    options: Mapping[str, Any]
+    reading: SourceOptions
     names: tuple[str, ...]
     fields: Mapping[str, FieldType]
     damaged: bool
@@ -121,7 +121,7 @@ def gather(
     url: PathOrUrl,
     dataset: OpenedDataset,
     *,
-    options: Mapping[str, Any],
+    reading: SourceOptions,
     crop: int,
     batch_size: int,
     workers: int,
@@ -131,7 +131,7 @@ def gather(
     Args:
         url: As a user typed it.
         dataset: The same, opened.
-        options: Arguments of `ShardDataset` that say how it is read.
+        reading: How it is read.
         crop: Side of random crops.
         batch_size: Samples a batch.
         workers: Worker processes.
@@ -154,7 +154,7 @@ def gather(
         folder=folder or "/",
         local=dataset.location.local,
         source=source,
-        options={name: value for name, value in options.items() if value},
+        reading=reading,
         names=names,
         fields=fields,
         damaged=picture is not None and fields[picture].is_image != manifest.fields[picture].is_image,

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import math
 import shlex
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Unpack
+from typing import Unpack
 
-from shardstream.dataset.opening import Opening, open_dataset
+from shardstream.dataset.opening import Opening, open_dataset, takes_opening
 from shardstream.diagnose.info import FieldInfo, info
 from shardstream.errors import BatchError, DataError, MissingExtraError, SourceError, StorageError, UsageError
 from shardstream.formats.catalog.catalog import Catalogue
@@ -16,6 +15,7 @@ from shardstream.formats.migrate.after import after
 from shardstream.formats.migrate.before import before
 from shardstream.formats.migrate.facts import gather
 from shardstream.formats.migrate.gain import Gain, gain
+from shardstream.options import SourceOptions
 from shardstream.progress import OnProgress
 from shardstream.sizes import parse_size
 from shardstream.storage import PathOrUrl
@@ -30,7 +30,7 @@ class Migration:
 
     Attributes:
         url: Where it lies.
-        format: Name of its format, as ``source_format=`` has it.
+        format: Name of its format, as ``SourceOptions.format`` has it.
         title: What people call the format.
         samples: Samples.
         objects: Files that hold them.
@@ -63,6 +63,7 @@ class Migration:
     pack: str
 
 
+@takes_opening
 def migrate(
     url: PathOrUrl,
     *,
@@ -111,7 +112,7 @@ def migrate(
     facts = gather(
         url,
         dataset,
-        options={name: opening.get(name) for name in ("source_format", "format_options")},
+        reading=opening.get("reading") or SourceOptions(),
         crop=crop,
         batch_size=min(batch_size, manifest.samples),
         workers=min(_MOST_WORKERS, cores()) if workers is None else workers,
@@ -140,14 +141,14 @@ def migrate(
         library=theirs.library if theirs else None,
         before=theirs.code if theirs else None,
         after=after(facts),
-        pack=_pack(facts.url, facts.options),
+        pack=_pack(facts.url, facts.reading),
     )
 
 
-def _pack(url: str, options: Mapping[str, Any]) -> str:
+def _pack(url: str, reading: SourceOptions) -> str:
     words = ["shardstream", "pack", url, "DEST"]
-    if options.get("source_format"):
-        words += ["--source-format", options["source_format"]]
-    for name, value in (options.get("format_options") or {}).items():
+    if reading.format:
+        words += ["--source-format", reading.format]
+    for name, value in (reading.options or {}).items():
         words += ["--format-option", f"{name}={value}"]
     return shlex.join(words)

@@ -136,7 +136,7 @@ class Files:
     def _object(self, address: Address) -> tuple[Store, str]:
         """The store that an object lies in, and its name there."""
         root = address.url[: len(address.url) - len(address.prefix)].rstrip("/")
-        known = root, address.secret
+        known = root, f"{address.by_fsspec}{address.secret}"
         with self._lock:
             store = self._stores.get(known)
             if store is None:
@@ -146,7 +146,8 @@ class Files:
         return store, unquote(address.prefix) if address.kind == "http" else address.prefix
 
     def _open(self, root: str, address: Address) -> Store:
-        place = Location(root, replace(self._access, secret=address.secret))
+        transport = "fsspec" if address.by_fsspec else self._access.transport
+        place = Location(root, replace(self._access, transport=transport, secret=address.secret))
         if self._lenient and self._access.options and not takes_options(place):
             place = replace(place, access=replace(place.access, options={}))
         store = open_store(place)

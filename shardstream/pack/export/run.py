@@ -27,6 +27,7 @@ from shardstream.pack.output.places import StorageOptions
 from shardstream.pack.output.stats import PackStats
 from shardstream.progress import OnProgress, ProgressEvent
 from shardstream.storage import PathOrUrl, Store, open_store
+from shardstream.storage.base.location import flat_transport
 
 ExportFormat: TypeAlias = Literal["files", "webdataset", "parquet", "mds"]
 Jpeg: TypeAlias = Literal["original", "keep"]
@@ -58,7 +59,7 @@ class ExportReport:
     seconds: float
 
 
-@takes_flat(storage=StorageOptions)
+@takes_flat(flat_transport("url", "dest", "replicas"), storage=StorageOptions)
 def export(
     url: PathOrUrl,
     dest: PathOrUrl,

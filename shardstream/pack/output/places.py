@@ -11,7 +11,7 @@ from shardstream.dataset.formats import Selection
 from shardstream.dataset.opened import DatasetAddress, OpenedDataset
 from shardstream.dataset.opening import Versions, find_replicas, place_of, refuse_unused, versions_of
 from shardstream.options import PACK, option, spelled
-from shardstream.storage import Location, PathOrUrl, Transport, locate
+from shardstream.storage import Location, PathOrUrl, locate
 from shardstream.storage.cache import Cache
 from shardstream.storage.opening import takes_options
 
@@ -33,8 +33,6 @@ class StorageOptions:
         source: Those of what is read alone, in their stead: the stores that it lies in, and those of URLs in lists.
             ``{}`` for the environment's.
         dest: Those of what is written alone, in their stead.
-        transport: The library that speaks to stores: ``"obstore"``, ``"fsspec"``, or ``"auto"`` (default) for obstore
-            where it can.
         cache: Directory of a cache that what comes over a network is read through, or a `Cache`; see `ShardDataset`.
             For verbs that read datasets: `repack`, `merge`, `export`. Default: none.
         replicas: Places that have shards of what is read, too, asked first. Where one is damaged, the next place is
@@ -68,7 +66,6 @@ class StorageOptions:
         metavar="KEY=VALUE",
         verbs=(*PACK, *_DATASETS),
     )
-    transport: Transport = option("auto", "Library that speaks to the store.")
     cache: str | os.PathLike[str] | Cache | None = option(
         None,
         "Keep what is read over a network in this folder.",
@@ -112,8 +109,7 @@ class StorageOptions:
             for place, options in zip([*read, written], own, strict=True)
         ]
         places = [
-            locate(place, storage_options=options, transport=self.transport)
-            for place, options in zip([*sources, dest], given, strict=True)
+            locate(place, storage_options=options) for place, options in zip([*sources, dest], given, strict=True)
         ]
         return places[:-1], places[-1]
 
@@ -155,4 +151,4 @@ class StorageOptions:
         return [place for place in places if takes_options(self._with_options(place))] or places
 
     def _with_options(self, place: Location) -> Location:
-        return locate(place, storage_options=self.options, transport=self.transport)
+        return locate(place, storage_options=self.options)

@@ -49,7 +49,7 @@ from shardstream.shards.heads import parse_head
 from shardstream.shards.manifest import Manifest
 from shardstream.sizes import plural
 from shardstream.storage import Location, PathOrUrl, locate
-from shardstream.storage.base.location import Access
+from shardstream.storage.base.location import Access, flat_transport
 from shardstream.threads import cores, each
 
 
@@ -225,7 +225,7 @@ class PackPlan:
         return replace(manifest, kinds=kinds_of(results), bins=bins)
 
 
-@takes_flat({}, PackOptions.names(), **OF_PACK)
+@takes_flat(flat_transport("source", "dest"), PackOptions.names(), **OF_PACK)
 def pack_plan(
     source: Any,
     dest: PathOrUrl,
@@ -380,7 +380,8 @@ def open_origin(
     _check_classes(origin, options)
     inherited = storage.source is None
     given = storage.options if inherited else storage.source
-    access = Access(given or {}, storage.transport, same_host=origin.origin is not None)
+    transport = "auto" if place is None else place.access.transport
+    access = Access(given or {}, transport, same_host=origin.origin is not None)
     return origin, Files(access, lenient=inherited, images=options.seen_images)
 
 

@@ -89,7 +89,7 @@ class Place:
 
     def locate(self, text: str) -> Location:
         """The location of a path or URL, reached as the source is."""
-        return locate(text, storage_options=self.access.options, transport=self.access.transport)
+        return locate(text, storage_options=self.access.options).through(self.access.transport)
 
 
 class Recognizer(Protocol):

@@ -1,20 +1,23 @@
 """What a URL says: which kind of store, where in it, and which part of the text is a secret.
 
 Pure text; nothing is opened or looked up here. A URL is shown (``url``) without user information and without a query,
-because those hold passwords, SAS tokens and signatures; what was cut off travels apart as ``secret``.
+because those hold passwords, SAS tokens and signatures; what was cut off travels apart as ``secret``. It is shown
+without ``fsspec+`` too: whichever library reads it, it is the same place.
 """
 
 from __future__ import annotations
 
 import os
 import re
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Literal, TypeAlias
 from urllib.parse import unquote, urlsplit
 
 from shardstream.errors import StorageError, UsageError
 
 StoreKind: TypeAlias = Literal["local", "s3", "azure", "gcs", "http", "fsspec", "given"]
+PREFIX = "fsspec+"
+"""Before a URL, has fsspec speak to a store that obstore speaks to by default: ``fsspec+s3://bucket/path``."""
 
 _KINDS: dict[str, StoreKind] = {
     "file": "local",
@@ -58,6 +61,7 @@ class Address:
         account: Azure's storage account, where the URL names it.
         endpoint: The ``https`` address of that account, where the URL names its host.
         secret: User information and query, as ``user:password?query``.
+        by_fsspec: Whether the URL asks for fsspec, by its prefix.
     """
 
     kind: StoreKind
@@ -68,6 +72,7 @@ class Address:
     account: str = ""
     endpoint: str = ""
     secret: str = field(default="", repr=False)
+    by_fsspec: bool = False
 
     @property
     def user(self) -> str:
@@ -110,6 +115,8 @@ def parse(place: str | os.PathLike[str], secret: str = "") -> Address:
     if not colon:
         return Address("local", absolute(text), "file", "", absolute(text))
     scheme = scheme.lower()
+    if scheme.startswith(PREFIX):
+        return replace(parse(text[len(PREFIX) :], secret), by_fsspec=True)
     if not re.fullmatch(r"[a-z][a-z0-9+.-]*", scheme):
         # Also fsspec's chains ("simplecache::s3://..."): caching is ours, and a secret may stand anywhere in them.
         raise UsageError(

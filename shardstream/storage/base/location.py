@@ -5,11 +5,12 @@ from __future__ import annotations
 import os
 import pickle
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
-from typing import Any, Literal, TypeAlias, TypeGuard, get_args
+from dataclasses import dataclass, field, replace
+from typing import Any, Literal, TypeAlias, TypeGuard
 
 from shardstream.errors import UsageError
-from shardstream.storage.base.address import Address, parse
+from shardstream.options import Rewrite
+from shardstream.storage.base.address import PREFIX, Address, parse
 from shardstream.storage.base.policy import RetryPolicy
 from shardstream.storage.base.store import Store
 from shardstream.storage.base.wrapper import FolderStore
@@ -17,9 +18,9 @@ from shardstream.storage.base.wrapper import FolderStore
 _PATIENCE = "patience"  # the one option that is ours
 # reqwest, below obstore, keeps these back when a redirect leads to another host.
 _STAYING = frozenset(("authorization", "cookie", "proxy-authorization"))
-Transport: TypeAlias = Literal["auto", "obstore", "fsspec"]
-"""Which library speaks to a store: ``auto`` takes obstore where it can, fsspec elsewhere, as for headers
-that only the user's own web server may get."""
+Transport: TypeAlias = Literal["auto", "fsspec"]
+"""The library that speaks to a store: with ``auto``, obstore if it can, else fsspec, as for headers that only the
+user's own web server may get. A URL says so by its prefix."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +74,8 @@ class Location:
     """A URL or local path that was looked at, and how it is reached. ``str()`` of it is the URL, without secrets.
 
     Attributes:
-        url: As the user wrote it, without secrets and without a slash at its end; an absolute path for local folders.
+        url: As the user wrote it, without secrets, a slash at its end, and ``fsspec+``; an absolute path for local
+            folders.
         access: How it is reached; empty for local folders.
         store: The store itself, where an object was given in place of a URL.
     """
@@ -113,6 +115,12 @@ class Location:
             return locate(FolderStore(self.store, name))
         slash = "" if self.url.endswith("/") else "/"
         return Location(f"{self.url}{slash}{name.strip('/')}", self.access)
+
+    def through(self, transport: Transport) -> Location:
+        """The same place by fsspec, if that is what ``transport`` says."""
+        if self.local or transport == "auto":
+            return self
+        return replace(self, access=replace(self.access, transport=transport))
 
     def __reduce__(self) -> tuple[Callable[..., Location], tuple[object, ...]]:
         return location_of, (self.url, self.access, None if self.store is None else pickled_store(self.store))
@@ -164,45 +172,83 @@ def locate(
     place: PathOrUrl,
     *,
     storage_options: Mapping[str, Any] | None = None,
-    transport: Transport = "auto",
 ) -> Location:
     """Look at a URL or path, without going there.
 
     Args:
         place: URL, local path, a store, or a `Location`, which is returned as it is unless options are given with it.
         storage_options: Credentials and settings by name, see ``docs/storage.md``. Default: the environment's.
-        transport: See `Transport`.
 
     Raises:
-        UsageError: No URL that could be meant, a transport that cannot, options beside a store.
+        UsageError: No URL that could be meant, options beside a store.
 
         >>> str(locate("https://acme.blob.core.windows.net/data/one/?sv=2024&sig=hidden"))
         'https://acme.blob.core.windows.net/data/one'
     """
-    if transport not in get_args(Transport):
-        raise UsageError(f"transport must be one of {', '.join(get_args(Transport))}, got {transport!r}")
     if isinstance(place, Store):
         place = Location(place.url, store=place)
     if not isinstance(place, Location):
         address = parse(place)
+        transport: Transport = "fsspec" if address.by_fsspec else "auto"
     else:
-        if place.store is not None and (storage_options or transport != "auto"):
+        if place.store is not None and storage_options:
             raise UsageError(
-                f"storage_options and transport are for URLs, and a store was given ({type(place.store).__name__})",
+                f"storage_options are for URLs, and a store was given ({type(place.store).__name__})",
                 url=place.url,
                 hint="give them to the store when it is made",
             )
-        if place.store is not None or (storage_options is None and transport == "auto"):
+        if place.store is not None or storage_options is None:
             return place
-        if storage_options is None:
-            storage_options = place.access.options
-        address = place.address
+        address, transport = place.address, place.access.transport
     if address.kind == "local":
         return Location(address.url)
-    if address.kind == "fsspec" and transport == "obstore":
-        raise UsageError(
-            f"obstore does not speak {address.scheme}://",
-            url=address.url,
-            hint='transport="auto" takes fsspec for it',
-        )
     return Location(address.url, Access(dict(storage_options or {}), transport, address.secret))
+
+
+def flat_transport(*places: str) -> Mapping[str, Rewrite]:
+    """``transport=``, which verbs had: put as a prefix before the URLs that stand in these of their arguments."""
+
+    def put(given: dict[str, Any], value: Any) -> str:
+        for name in places:
+            if name in given:
+                given[name] = with_transport(given[name], value)
+        return f'"{PREFIX}..." URLs' if value == "fsspec" else "no transport="
+
+    return {"transport": put}
+
+
+def with_transport(place: Any, transport: str) -> Any:
+    """A place, or a list of places, that this library speaks to; what is no URL as it is.
+
+    Args:
+        place: As users write it.
+        transport: ``"auto"``, ``"obstore"`` or ``"fsspec"``.
+
+    Raises:
+        UsageError: The library doesn't speak to it, or has no part in it.
+
+        >>> with_transport("s3://bucket/set", "fsspec")
+        'fsspec+s3://bucket/set'
+    """
+    if transport not in ("auto", "obstore", "fsspec"):
+        raise UsageError(f"transport must be one of auto, obstore, fsspec, got {transport!r}", hint=_ALONE)
+    if isinstance(place, list | tuple):
+        return [with_transport(one, transport) for one in place]
+    if transport == "auto" or not is_place(place):
+        return place
+    if isinstance(place, Store):
+        raise UsageError(f"transport is for URLs, and a store was given ({type(place).__name__})", hint=_ALONE)
+    if transport == "obstore":
+        address = locate(place).address
+        if address.kind == "fsspec":
+            raise UsageError(f"obstore does not speak {address.scheme}://", url=address.url, hint=_ALONE)
+        return place
+    if isinstance(place, Location):
+        return place.through("fsspec")
+    text = os.fspath(place)
+    if text.lower().startswith(PREFIX):
+        raise UsageError(f"transport= and a URL with {PREFIX}", url=parse(text).url, hint=_ALONE)
+    return f"{PREFIX}{text}" if "://" in text else text
+
+
+_ALONE = f"leave transport= out; before a URL, {PREFIX} asks for fsspec: {PREFIX}s3://bucket/path"

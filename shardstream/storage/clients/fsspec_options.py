@@ -112,7 +112,9 @@ def _azure(
         return {**arguments, **chosen.value}
     if isinstance(chosen.value, TokenProvider):
         return arguments | {"credential": _Asynchronous(chosen.value)}
-    raise UsageError("adlfs does not take this kind of credential", url=address.url, hint='use transport="obstore"')
+    raise UsageError(
+        "adlfs does not take this kind of credential", url=address.url, hint="write the URL without fsspec+"
+    )
 
 
 def _gcs(given: dict[str, Any], environment: Mapping[str, str]) -> dict[str, Any]:

@@ -70,11 +70,6 @@ def check(location: Location) -> None:
         require("obstore", extra="gcs", purpose="for gs:// URLs")
     else:
         require("obstore", extra="http", purpose="for http:// and https:// URLs")
-        if names := location.access.headers_that_travel:
-            raise UsageError(
-                f"transport='obstore' would send the header {names[0]!r} on to any host that the server redirects to",
-                hint="transport='auto' sends headers to your host only",
-            )
     settings_of(location)
 
 

@@ -27,7 +27,7 @@ _LARGEST = 16 << 20  # bytes of an answer: a page has 1,000 keys of at most 1,02
 _WAIT_S = 60.0
 _SHOWN = 3
 _logger = logging.getLogger(__name__)
-HINT = "delete or rename that object, or read through fsspec: transport='fsspec'"
+HINT = "delete or rename that object, or read through fsspec, by the URL fsspec+s3://..."
 
 
 def is_odd(path: str) -> bool:

@@ -37,7 +37,7 @@ from shardstream.storage.transfer.client import Body, Client, Fault, Upload, che
 
 _T = TypeVar("_T")
 _RANGE = re.compile(r"bytes (\d{1,19})-(\d{1,19})/(\d{1,19}|\*)")
-_PURPOSE = "to send headers to a web server, or for transport='fsspec'"
+_PURPOSE = "to send headers to a web server, or for fsspec+http:// URLs"
 _REDIRECTS = 10  # one after another; as many as obstore follows
 # These mean nothing to aiohttp, and leaving them out does no harm.
 _OBSTORE_ONLY = ("http1_only", "http2_only", "pool_idle_timeout", "pool_max_idle_per_host", "randomize_addresses")
@@ -94,7 +94,7 @@ class _Requests:
             self.options["ssl"] = _trusting(certificate, location.url)
         if given:
             raise UsageError(
-                f"storage_options: {min(given)!r} has no meaning together with headers, or with transport='fsspec'",
+                f"storage_options: {min(given)!r} has no meaning together with headers, or in an fsspec+http:// URL",
                 url=location.url,
                 hint="leave it out",
             )

@@ -35,8 +35,8 @@ def find_dealt(settings: StreamOptions) -> Dealt | None:
         if dealt is not None:
             if settings.world_size not in (None, 1):
                 raise UsageError(
-                    f"Accelerate deals out samples to ranks, and so would world_size={settings.world_size}",
-                    hint="leave rank= and world_size= out",
+                    f"Accelerate deals out samples to ranks, and so would ranks={(settings.rank, settings.world_size)}",
+                    hint="leave ranks= out",
                 )
             return dealt
     return None

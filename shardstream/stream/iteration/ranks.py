@@ -5,13 +5,15 @@ from __future__ import annotations
 import logging
 import os
 from functools import cache
-from typing import Literal, NamedTuple, TypeAlias
+from typing import Any, Literal, NamedTuple, TypeAlias
 
 from shardstream.errors import UsageError
 
 logger = logging.getLogger(__name__)
 
 Affinity: TypeAlias = Literal["node", "none"]
+Ranks: TypeAlias = tuple[int, int]
+"""A rank, and the number of ranks."""
 
 # Launchers' variables: rank, world size; the first pair that is set counts. SLURM's step comes before its job, since
 # a step of one task inside a larger job is one process.
@@ -77,22 +79,35 @@ class RankOfAll(Rank):
         return self._dealt
 
 
+def ranks_of(ranks: Any) -> dict[str, int | None]:
+    """``ranks=`` as the rank and the world size that a run keeps.
+
+    Raises:
+        UsageError: It is not a rank of so many.
+    """
+    if ranks is None:
+        return {"rank": None, "world_size": None}
+    if not isinstance(ranks, tuple | list) or len(ranks) != 2 or None in ranks:
+        raise UsageError(
+            f"ranks must be (rank, world_size), got {ranks!r}",
+            hint="ranks=(0, 8) for the first of eight; leave it out to have it from torch.distributed or the launcher",
+        )
+    rank, world_size = ranks
+    found = _checked(Rank(rank, world_size, "ranks="))
+    return {"rank": found.rank, "world_size": found.world_size}
+
+
 def find_rank(rank: int | None = None, world_size: int | None = None) -> Rank:
     """Explicit values, else ``torch.distributed``, else the variables of torchrun, SLURM or Open MPI, else 0 of 1.
 
     Raises:
-        UsageError: Only one of the two is given, or they contradict each other.
+        UsageError: They contradict each other.
 
         >>> find_rank(1, 4).source
         'arguments'
     """
     if rank is not None and world_size is not None:
         return _checked(Rank(rank, world_size, "arguments"))
-    if rank is not None or world_size is not None:
-        raise UsageError(
-            f"rank and world_size must be given together, got rank={rank} and world_size={world_size}",
-            hint="give both, or neither",
-        )
     import torch.distributed as dist
 
     if dist.is_available() and dist.is_initialized():
@@ -159,9 +174,7 @@ def find_groups(found: Rank, affinity: Affinity | None, *, cached: bool = False)
     local_rank, ranks_per_node = local
     launched = next(filter(None, map(_integers, _VARIABLES)), None)
     if found.source == "arguments" and (launched is None or launched[1] != found.world_size):
-        return _no_groups(
-            asked, "rank= and world_size= are not those of the launcher, so which ranks share a node is unknown"
-        )
+        return _no_groups(asked, "ranks= are not those of the launcher, so which ranks share a node is unknown")
     if ranks_per_node < 1 or found.world_size % ranks_per_node:
         return _no_groups(asked, f"{found.world_size} ranks are not a multiple of {ranks_per_node} ranks a node")
     if local_rank != found.rank % ranks_per_node:

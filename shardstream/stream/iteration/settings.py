@@ -11,10 +11,11 @@ from typing import Any, Literal, TypeAlias, get_args
 from shardstream.decode.usercall import Names
 from shardstream.errors import DataError, TooManySkipsError, UsageError, did_you_mean
 from shardstream.images.backends import Backend, BackendName, check_backend
+from shardstream.options import Rewrite, check_taken, option, options_of, warn_flat
 from shardstream.order import BLOCK, PlaceRange, Tail, ranges_of
 from shardstream.shards.framing import MAX_VALUE
 from shardstream.sizes import parse_size, plural
-from shardstream.stream.iteration.ranks import Affinity, find_rank
+from shardstream.stream.iteration.ranks import Affinity, Ranks, ranks_of
 
 logger = logging.getLogger(__name__)
 
@@ -24,6 +25,86 @@ Dropped: TypeAlias = Literal["short", "repeat"]
 Fields: TypeAlias = Mapping[str, Any] | Sequence[str] | None
 Deliver: TypeAlias = Literal["items", "worker batches", "lists"]
 """What an iteration yields: batches or single samples; these with counters, as they travel; or lists of samples so."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class OrderOptions:
+    """How the order spreads over a dataset, as ``order=`` of `ShardDataset` and `Mixture`.
+
+    The defaults follow from the shape of the run. Other values are another order: a state brings its own along.
+
+    Attributes:
+        lanes: Places of the dataset that are read side by side. Default: by the batch size and the ranks.
+        chunk: Consecutive samples of one lane in a batch. Default: by the batch size and the lanes.
+        window: Samples of a lane that are shuffled among themselves. Default: what memory has room for.
+        affinity: ``"node"`` keeps shards with a node (``LOCAL_WORLD_SIZE`` consecutive ranks) from epoch to epoch, so
+            that its caches stay warm; ``"none"`` spreads every shard over all nodes. Default: ``"node"`` if there is
+            a ``cache`` that is used, else ``"none"``.
+
+    Raises:
+        UsageError: A value that is not allowed.
+
+    Example:
+        >>> order = ss.OrderOptions(window=100_000)
+    """
+
+    lanes: int | None = option(None)
+    chunk: int | None = option(None)
+    window: int | None = option(None)
+    affinity: Affinity | None = option(None)
+
+    def __post_init__(self) -> None:
+        for name in ("lanes", "chunk", "window"):
+            check_positive(name, getattr(self, name))
+        _check_one_of("affinity", self.affinity, (*get_args(Affinity), None))
+
+
+_DECODES = ("ShardDataset", "Reader")
+_STREAMS = ("ShardDataset", "Mixture")
+
+
+@dataclass(frozen=True, kw_only=True)
+class ReadOptions:
+    """How samples are read and decoded, as ``reads=`` of `ShardDataset`, `Mixture` and `Reader`.
+
+    Attributes:
+        verify: Compare checksums of the index and of each value read. Default true: it costs less than 1 % of decoding.
+            Not for `Mixture`: its sources have their own.
+        max_value: Bytes that one value may have as it is delivered, as ``"1GiB"`` (default) or a number. It also bounds
+            parts of compressed objects that can only be decompressed as a whole, if they have more than 16 MiB. A few
+            bytes of a file may announce gigabytes; beyond this it is a `DecodeError` with shard and field. The default
+            does not count for files, text and bytes that are stored as they are; a limit that you set does. Not for
+            `Mixture`.
+        threads: Threads that decode the samples of a batch inside one process, where decoders let go of the GIL: JPEG,
+            PNG, WebP, resizing. Pixels, order and errors are those of one thread, which also calls your callables, in
+            order. Default: as many as torch uses in the process (``torch.get_num_threads()``, at most 8): one in a
+            DataLoader worker, where more workers do as well. Not for `Reader`.
+        prefetch: Bytes that each worker reads ahead over a network, as ``"512MB"`` or a number. Default: 2 GiB divided
+            by the workers of a rank, which the default windows count on, and less if memory is short. Not for `Reader`.
+        backend: The library that decodes images, if a decoder in ``fields`` names none: ``"auto"`` (default) is
+            simplejpeg for JPEG and Pillow for the rest; ``"simplejpeg"``, ``"pillow"``, ``"opencv"``,
+            ``"torchvision"``, ``"imageio"``, ``"accimage"``, or a `shardstream.decode.Backend` of your own. Files that
+            it does not read are decoded as by ``"auto"`` (``docs/backends.md``). For `ShardDataset` alone.
+
+    Raises:
+        UsageError: A value that is not allowed.
+
+    Example:
+        >>> reads = ss.ReadOptions(prefetch="256MB", backend="pillow")
+    """
+
+    verify: bool = option(True, verbs=_DECODES)
+    max_value: int | str = option(MAX_VALUE, verbs=_DECODES)
+    threads: int | None = option(None, verbs=_STREAMS)
+    prefetch: int | str | None = option(None, verbs=_STREAMS)
+    backend: Backend | BackendName = option("auto", verbs=("ShardDataset",))
+
+    def __post_init__(self) -> None:
+        parse_size(self.max_value, name="max_value")
+        check_positive("threads", self.threads)
+        if self.prefetch is not None:
+            parse_size(self.prefetch, name="prefetch")
+        check_backend(self.backend)
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,8 +125,6 @@ class DecodeOptions:
     delivered: tuple[tuple[str, str], ...] | None = None
 
     def __post_init__(self) -> None:
-        parse_size(self.max_value, name="max_value")
-        check_backend(self.backend)
         for one in self.transforms:
             if not isinstance(one, Names):
                 _check_callable("transform", one)
@@ -93,17 +172,13 @@ class StreamOptions:
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "skip", ranges_of(self.skip))
-        for name in ("batch_size", "lanes", "chunk", "window", "threads"):
-            check_positive(name, getattr(self, name))
+        check_positive("batch_size", self.batch_size)
         if isinstance(self.seed, bool) or not isinstance(self.seed, int):
             raise UsageError(f"seed must be an integer, got {self.seed!r}", hint="write seed=0, or any other integer")
         _check_one_of("tail", self.tail, (*get_args(Tail), None))
         _check_one_of("dropped", self.dropped, get_args(Dropped))
-        _check_one_of("affinity", self.affinity, (*get_args(Affinity), None))
-        if self.prefetch is not None:
-            parse_size(self.prefetch, name="prefetch")
         if self.rank is not None or self.world_size is not None:
-            find_rank(self.rank, self.world_size)
+            ranks_of((self.rank, self.world_size))
         _check_callable("batch_transform", self.batch_transform)
         if self.names is not None and self.batch_transform is None:
             self.check_mask(("__valid__",) if self.marks else ())
@@ -157,6 +232,74 @@ class StreamOptions:
                 + ("no batch_size" if self.batch_size is None else "a collate_fn in place of our batching"),
                 hint="pass batch_size; where there is a collate_fn, let it do this work; transform is for samples",
             )
+
+
+def _flat_rank(place: int) -> Rewrite:
+    """Puts ``rank=`` or ``world_size=`` in its place of ``ranks=``."""
+
+    def put(given: dict[str, Any], value: Any) -> str:
+        ranks = list(given.get("ranks") or (None, None))
+        if ranks[place] is not None:
+            raise UsageError("got rank= or world_size=, and ranks=", hint="write ranks=(rank, world_size) alone")
+        ranks[place] = value
+        given["ranks"] = None if ranks == [None, None] else tuple(ranks)
+        return "ranks=(rank, world_size)"
+
+    return put
+
+
+SETTINGS = frozenset(("batch_size", "shuffle", "seed", "tail", "dropped", "skip", "batch_transform"))
+"""Settings of a stream that are arguments of their own."""
+FLAT_RANKS: Mapping[str, Rewrite] = {"rank": _flat_rank(0), "world_size": _flat_rank(1)}
+_GROUPS: Mapping[str, type] = {"order": OrderOptions, "reads": ReadOptions}
+
+
+def settings_of(changes: Mapping[str, Any], verb: str, known: Container[str]) -> dict[str, Any]:
+    """What `Stream.replace` gets, by the names of settings; flat names are one setting each.
+
+    Args:
+        changes: Arguments by name.
+        verb: The class that is made with them.
+        known: Names of settings that are arguments, too.
+
+    Raises:
+        UsageError: There is no such argument, or it cannot be replaced; both forms at once.
+    """
+    new, places = dict(changes), {"rank": "ranks", "world_size": "ranks"}
+    if "ranks" in changes:
+        new |= ranks_of(new.pop("ranks"))
+    for argument, kind in _GROUPS.items():
+        taken = [name for name, one in options_of(kind).items() if not one.verbs or verb in one.verbs]
+        places |= dict.fromkeys(taken, argument)
+        if argument in changes:
+            options = new.pop(argument) or kind()
+            check_taken(options, verb, by=argument)
+            new |= {name: getattr(options, name) for name in taken}
+    flat = [name for name in changes if name in places]
+    for name in changes:
+        if name not in known and name not in places and name != "ranks" and name not in _GROUPS:
+            near = did_you_mean(name, ["ranks", *_GROUPS, *places])
+            raise UsageError(f"replace takes no argument {name!r}", hint=f"{near}for other data, make a new {verb}")
+        if places.get(name) in changes:
+            raise UsageError(f"replace got {name}= and {places[name]}=", hint=f"write {places[name]}= alone")
+    for argument, kind in _GROUPS.items():
+        kind(**{name: changes[name] for name in flat if places[name] == argument})  # checks them
+    if flat:
+        warn_flat("replace", flat, dict.fromkeys(f"{places[name]}=..." for name in flat))
+    return new
+
+
+def stream_settings(order: OrderOptions | None, reads: ReadOptions | None, ranks: Ranks | None) -> dict[str, Any]:
+    """Arguments of `StreamOptions` that users give in objects."""
+    reads = reads or ReadOptions()
+    own = {"threads": reads.threads, "prefetch": reads.prefetch}
+    return as_dict(order or OrderOptions()) | own | ranks_of(ranks)
+
+
+def decode_settings(reads: ReadOptions | None) -> dict[str, Any]:
+    """Arguments of `DecodeOptions` that users give in an object."""
+    reads = reads or ReadOptions()
+    return {name: getattr(reads, name) for name in ("backend", "verify", "max_value")}
 
 
 def as_dict(options: Any) -> dict[str, Any]:

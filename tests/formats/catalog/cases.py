@@ -204,9 +204,9 @@ def _read_by_catalogue(folder: Path) -> int:
 def _read_by_reader(case: Case, folder: Path) -> int:
     format = None if case.format == CATALOGUE else case.format
     with suppress(ShardStreamError):
-        ds = ss.ShardDataset(folder, source_format=format, format_options=case.options or None)
+        ds = ss.ShardDataset(folder, reading=ss.SourceOptions(format=format, options=case.options or None))
         raw = {name: "bytes" if kind.is_image else None for name, kind in ds.manifest.fields.items()}
-        reader = ss.Reader(folder, fields=raw, source_format=format, format_options=case.options or None)
+        reader = ss.Reader(folder, fields=raw, reading=ss.SourceOptions(format=format, options=case.options or None))
         for number in {*range(min(len(reader), 64)), *range(max(0, len(reader) - 16), len(reader))}:
             with suppress(ShardStreamError):
                 reader[number]

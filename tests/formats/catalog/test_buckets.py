@@ -18,6 +18,7 @@ import shardstream as ss
 from shardstream.cli.app import app
 from shardstream.diagnose.cache import warm
 from shardstream.errors import UsageError
+from tests.grouped import grouped
 
 from ...storage.faults import FaultProxy
 from ...storage.places import S3Place
@@ -44,7 +45,7 @@ class InBucket:
     listed: bool
 
     def dataset(self, place: Path | str, **options: Any) -> ss.ShardDataset:
-        return ss.ShardDataset(place, **({"fields": self.fields, "batch_size": 4, "tail": "exact"} | options))
+        return ss.ShardDataset(place, **grouped({"fields": self.fields, "batch_size": 4, "tail": "exact"} | options))
 
 
 @pytest.fixture(params=[pytest.param(kind, marks=() if kind in ("csv", "coco") else full) for kind in KINDS])

@@ -36,6 +36,7 @@ from shardstream.formats.scans.rows import PIECE
 from shardstream.progress import ProgressEvent
 from shardstream.shards.index import check_key
 from shardstream.testing import MemoryStore
+from tests.grouped import grouped
 
 from .making import SAMPLES, batches, everything, jpeg, tar, webdataset
 
@@ -150,12 +151,12 @@ def test_workers_of_every_kind(folder: Path, context: str) -> None:
 def test_a_run_goes_on_at_another_place_with_other_workers(folder: Path) -> None:
     whole = batches(folder)
     options: dict[str, Any] = {"fields": ["cls"], "batch_size": 8, "shuffle": True, "seed": 5}
-    loader = ss.Loader(ss.ShardDataset(folder, **options), num_workers=2)
+    loader = ss.Loader(ss.ShardDataset(folder, **grouped(options)), num_workers=2)
     iterator = iter(loader)
     first = [(list(batch["__key__"]), batch["cls"].tolist()) for batch in islice(iterator, 3)]
     state = loader.state_dict()
     del iterator
-    elsewhere = ss.Loader(ss.ShardDataset(in_memory(folder), **options), num_workers=0)
+    elsewhere = ss.Loader(ss.ShardDataset(in_memory(folder), **grouped(options)), num_workers=0)
     elsewhere.load_state_dict(state)
     assert first + [(list(batch["__key__"]), batch["cls"].tolist()) for batch in elsewhere] == whole
 
@@ -328,11 +329,11 @@ def test_damage_is_one_error_or_left_out(own: Path) -> None:
 
 
 def test_the_format_can_be_named_and_has_options(folder: Path) -> None:
-    assert len(ss.Reader(folder, source_format="webdataset")) == 3 * SAMPLES
+    assert len(ss.Reader(folder, reading=ss.SourceOptions(format="webdataset"))) == 3 * SAMPLES
     with pytest.raises(UsageError, match=r"there is no source format 'webdatset'[\s\S]*webdataset"):
-        ss.Reader(folder, source_format="webdatset")
+        ss.Reader(folder, reading=ss.SourceOptions(format="webdatset"))
     with pytest.raises(UsageError, match="has no option 'grup'"):
-        ss.Reader(folder, source_format="webdataset", format_options={"grup": "key"})
+        ss.Reader(folder, reading=ss.SourceOptions(format="webdataset", options={"grup": "key"}))
     with pytest.raises(UsageError, match="no versions"):
         ss.Reader(folder, version=2)
 

@@ -20,6 +20,7 @@ from shardstream.diagnose import info, verify, view
 from shardstream.formats.registry import format_named, format_names
 from shardstream.testing import MemoryStore
 from tests.formats.catalog.every import OTHERS, SETS, ForeignSet, same
+from tests.grouped import grouped
 
 ALL = [*SETS.items(), *((name, one) for name, several in OTHERS.items() for one in several)]
 SEED = 3
@@ -44,7 +45,7 @@ class Made:
 
     def dataset(self, url: Any = None, **arguments: Any) -> ss.ShardDataset:
         given = {"fields": self.fields} | self.opening() | arguments
-        return ss.ShardDataset(self.folder if url is None else url, **given)
+        return ss.ShardDataset(self.folder if url is None else url, **grouped(given))
 
     def in_memory(self) -> MemoryStore:
         return MemoryStore(
@@ -93,9 +94,9 @@ def make(tmp_path_factory: pytest.TempPathFactory) -> Any:
             folder = tmp_path_factory.mktemp("data")
             expected = one.make(folder)
             how = {"source_format": name, "format_options": one.options or None}
-            fields = ss.ShardDataset(folder, **how).manifest.fields
+            fields = ss.ShardDataset(folder, **grouped(how)).manifest.fields
             raw = {field: "bytes" if kind.is_image else None for field, kind in fields.items()}
-            samples = keyed(iter(ss.Reader(folder, fields=raw, **how)))
+            samples = keyed(iter(ss.Reader(folder, fields=raw, **grouped(how))))
             made[id(one)] = Made(name, one.number, folder, one.options, expected, raw, dict(samples))
             assert len(samples) == len(made[id(one)].samples) > 0
         return made[id(one)]
@@ -168,7 +169,7 @@ def test_resumed_elsewhere_with_other_workers(made: Made, first: int, then: int)
 
 
 def test_reader_and_a_part_by_a_number(made: Made) -> None:
-    reader = ss.Reader(made.folder, fields=made.fields, **made.opening())
+    reader = ss.Reader(made.folder, fields=made.fields, **grouped(made.opening()))
     keys = list(made.samples)
     assert digest(reader.get(keys[-1])) == made.samples[keys[-1]]
     assert digest(reader[1]) == made.samples[keys[1]]
@@ -184,7 +185,7 @@ def test_reader_and_a_part_by_a_number(made: Made) -> None:
 def test_info_view_and_verify(made: Made, tmp_path: Path) -> None:
     shutil.copytree(made.folder, tmp_path / "own")
     checked = not format_named(made.name).loose  # files of their own have none
-    ss.index(tmp_path / "own", checksums=checked, workers=0, **made.opening())
+    ss.index(tmp_path / "own", checksums=checked, workers=0, **grouped(made.opening()))
     told = info(tmp_path / "own")
     assert (told.format, told.samples, told.checksums) == (made.name, len(made.samples), checked)
     assert {one.name for one in told.fields} == set(made.fields)
@@ -222,5 +223,5 @@ def test_what_is_packed_is_exported_and_read_in_place_again(made: Made, tmp_path
     (tmp_path / "packed/dataset.json").unlink()
     for path in (tmp_path / "packed").glob("*.table"):
         path.unlink()
-    found = ss.Reader(tmp_path / "packed", source_format="webdataset")
+    found = ss.Reader(tmp_path / "packed", reading=ss.SourceOptions(format="webdataset"))
     assert len(found) == len(made.samples)

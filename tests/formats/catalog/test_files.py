@@ -25,6 +25,7 @@ from shardstream.formats.files import folders, lists
 from shardstream.storage import locate
 from shardstream.storage.base.verified import COPIED_BYTES
 from shardstream.testing import MemoryStore
+from tests.grouped import grouped
 
 from .making import jpeg
 
@@ -70,7 +71,7 @@ def expected(root: Path) -> dict[str, tuple[int, bytes]]:
 def epoch(place: Any, workers: int = 0, **options: Any) -> list[tuple[str, int, bytes]]:
     given = {"fields": FIELDS, "shuffle": True, "batch_size": 4} | options
     out = []
-    for batch in ss.Loader(ss.ShardDataset(place, **given), num_workers=workers):
+    for batch in ss.Loader(ss.ShardDataset(place, **grouped(given)), num_workers=workers):
         rows = zip(batch["__key__"], batch["cls"].tolist(), batch["jpg"], strict=True)
         out += [(key, label, bytes(np.asarray(jpg))) for key, label, jpg in rows]
     return out
@@ -256,7 +257,7 @@ def test_labels_that_are_numbers_stay(folder) -> None:
     (folder / "l.tsv").write_text("".join(lines))
     assert {label for _, label, _ in epoch(folder / "l.tsv")} == {0, 10, 20}
     assert ss.index(folder / "l.tsv").classes is None
-    named = ss.index(folder / "l.tsv", format_options={"labels": "name"})
+    named = ss.index(folder / "l.tsv", reading=ss.SourceOptions(options={"labels": "name"}))
     assert named.classes == ("0", "10", "20")
 
 
@@ -274,7 +275,9 @@ def test_columns_are_named_by_options(folder) -> None:
     (folder / "k.csv").write_text("name,left,right,y\n" + "".join(rows))
     options = {"path": "left,right", "key": "name", "label": "y"}
     reader = ss.Reader(
-        folder / "k.csv", fields={"left": "bytes", "right": "bytes", "cls": None}, format_options=options
+        folder / "k.csv",
+        fields={"left": "bytes", "right": "bytes", "cls": None},
+        reading=ss.SourceOptions(options=options),
     )
     one = reader.get("k5")
     assert (one["cls"], bytes(one["left"]), bytes(one["right"])) == (
@@ -283,7 +286,7 @@ def test_columns_are_named_by_options(folder) -> None:
         (folder / paths[0]).read_bytes(),
     )
     with pytest.raises(UsageError, match="no such column"):
-        ss.ShardDataset(folder / "k.csv", format_options={"path": "nothing"})
+        ss.ShardDataset(folder / "k.csv", reading=ss.SourceOptions(options={"path": "nothing"}))
 
 
 @pytest.mark.parametrize(

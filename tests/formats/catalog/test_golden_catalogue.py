@@ -19,6 +19,7 @@ import shardstream as ss
 from shardstream.diagnose import verify
 from tests.formats.catalog import independent_catalogue
 from tests.formats.catalog.every import SETS
+from tests.grouped import grouped
 
 GOLDEN = Path(__file__).parents[2] / "golden" / "foreign" / "catalogue"
 INDEXES = "shardstream-indexes-6ab08f101b0f045d.bin"
@@ -119,7 +120,7 @@ def test_the_independent_reader_reads_what_is_written_today(name: str, tmp_path:
     folder.mkdir()
     SETS[name].make(folder)
     how = {"source_format": name, "format_options": SETS[name].options or None}
-    place = Path(ss.index(folder, cache=cache, workers=0, **how).place)
+    place = Path(ss.index(folder, cache=cache, workers=0, **grouped(how)).place)
     head, samples = independent_catalogue.read_catalogue(place, folder)
     reader = ss.Reader(folder, cache=cache, fields={"jpg": "bytes"} if "jpg" in head["fields"] else None)
     for (key, values), sample in zip(samples, reader, strict=True):

@@ -17,6 +17,7 @@ from shardstream.errors import ShardStreamError
 from shardstream.testing import MemoryStore
 from tests.formats.catalog.every import SETS, tar_of
 from tests.formats.catalog.making import jpeg
+from tests.grouped import grouped
 
 _opened: list[str] | None = None
 
@@ -91,7 +92,7 @@ def test_an_index_names_what_is_outside(format: str, spelling: str, tmp_path: Pa
         opened.clear()
         for how in ({}, {"source_format": format}):
             with pytest.raises(ShardStreamError) as caught:
-                list(ss.ShardDataset(place, **how))
+                list(ss.ShardDataset(place, **grouped(how)))
             assert caught.value.hint
         assert not [path for path in opened if path.startswith(str(outside))]
 

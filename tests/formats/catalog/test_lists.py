@@ -17,6 +17,7 @@ from shardstream.formats.files import lists, text
 from shardstream.pack.sources import Item
 from shardstream.pack.sources.opening import open_source
 from shardstream.testing import MemoryStore
+from tests.grouped import grouped
 
 from .making import COMPRESSED, jpeg
 
@@ -38,9 +39,9 @@ def folder(tmp_path: Path) -> Path:
 
 def read(place: Any, chosen: dict[str, str] | None = None, **options: str) -> list[dict[str, Any]]:
     opening: dict[str, Any] = {"format_options": options or None}
-    found = ss.index(place, fields=chosen, workers=0, **opening)
+    found = ss.index(place, fields=chosen, workers=0, **grouped(opening))
     raw = {name: "bytes" if kind in ("jpg", "image") else None for name, kind in found.fields.items()}
-    return list(ss.Reader(place, fields=raw, **opening))
+    return list(ss.Reader(place, fields=raw, **grouped(opening)))
 
 
 def write(path: Path, lines: list[str]) -> Path:
@@ -202,7 +203,7 @@ def test_lists_whose_files_are_elsewhere(folder: Path, tmp_path: Path, form: str
     assert packed == {jpeg(row) for row in range(COUNT)}
     write(path, ["/etc/passwd,,1"])
     with pytest.raises(FormatError, match="does not lie below"):
-        ss.index(path, workers=0, format_options={"root": str(folder)})
+        ss.index(path, workers=0, reading=ss.SourceOptions(options={"root": str(folder)}))
 
 
 @pytest.mark.parametrize(
@@ -239,7 +240,7 @@ def test_lines_that_cannot_be_read_are_left_out_where_that_is_asked_for(
         ss.index(write(folder / "m.tsv", ["\t1", "\t2"]), workers=0)
     keyed = write(folder / "k.csv", ["path,name", "images/00.jpg,a", "images/01.jpg,"])
     with pytest.raises(FormatError, match="line 3: the line has no key"):
-        ss.index(keyed, workers=0, format_options={"key": "name"})
+        ss.index(keyed, workers=0, reading=ss.SourceOptions(options={"key": "name"}))
 
 
 def test_annotations_whose_pictures_are_elsewhere(folder: Path, tmp_path: Path) -> None:

@@ -27,13 +27,13 @@ def test_every_loss_has_a_number_of_samples_or_says_that_it_is_unknown(name: str
     one = SETS[name]
     one.make(folder)
     options = dict(one.options)
-    before = ss.index(folder, format_options=options, workers=0)
+    before = ss.index(folder, reading=ss.SourceOptions(options=options), workers=0)
     catalogue = open_dataset(folder).manifest
     assert isinstance(catalogue, Catalogue)
     path = folder / list(catalogue.names)[-1]
     path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
     try:
-        after = ss.index(folder, format_options=options, workers=0, damaged="reject")
+        after = ss.index(folder, reading=ss.SourceOptions(options=options), workers=0, damaged="reject")
     except ShardStreamError:
         return  # nothing of it can be read, or files beside it contradict it
     catalogue = open_dataset(folder).manifest

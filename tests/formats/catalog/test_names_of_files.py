@@ -15,6 +15,7 @@ from shardstream.errors import FormatError, NotFoundError, UsageError
 from shardstream.formats.catalog.plan import Making
 from shardstream.formats.catalog.selected import find_selected
 from shardstream.testing import MemoryStore
+from tests.grouped import grouped
 
 from .making import tar
 
@@ -31,7 +32,7 @@ def text_tar(path: Path, *keys: str) -> Path:
 
 
 def keys_of(url: Any, **options: Any) -> list[str]:
-    return [sample["__key__"] for sample in ss.ShardDataset(url, **options)]
+    return [sample["__key__"] for sample in ss.ShardDataset(url, **grouped(options))]
 
 
 @pytest.mark.parametrize("name", ["b[1].tar", "q?.tar", "{a,b}.tar", "st*r.tar", "sp ace.tar", "n\nl.tar", "é#%20.tar"])
@@ -118,7 +119,7 @@ def test_what_is_not_there_is_said_with_its_name(tmp_path: Path) -> None:
     with pytest.raises(NotFoundError, match="nothing-known"):
         ss.ShardDataset(path)
     with pytest.raises(FormatError, match="nothing-known"):
-        ss.ShardDataset(path, source_format="webdataset")
+        ss.ShardDataset(path, reading=ss.SourceOptions(format="webdataset"))
 
 
 def test_etags_of_a_listing_and_of_an_object_are_the_same(azure: Any, tmp_path: Path) -> None:

@@ -16,6 +16,7 @@ from shardstream.errors import PlaceholderError
 from shardstream.formats.catalog.catalog import Catalogue
 from shardstream.testing import pictures
 from tests.formats.catalog.every import SETS
+from tests.grouped import grouped
 from tests.pack.test_streams import write_tar
 
 POINTER = b"version https://git-lfs.github.com/spec/v1\noid sha256:" + b"4d7a2146" * 8 + b"\nsize 12345\n"
@@ -36,7 +37,7 @@ def npy() -> bytes:
 
 
 def read_all(folder: Path, **how: Any) -> None:
-    reader = ss.Reader(folder, **how)
+    reader = ss.Reader(folder, **grouped(how))
     for row in range(len(reader)):
         reader[row]
 
@@ -50,7 +51,7 @@ def test_every_format_names_placeholders(name: str, kind: str, which: int, tmp_p
     folder.mkdir()
     SETS[name].make(folder)
     options = dict(SETS[name].options)
-    ss.index(folder, format_options=options, workers=0)
+    ss.index(folder, reading=ss.SourceOptions(options=options), workers=0)
     catalogue = open_dataset(folder).manifest
     assert isinstance(catalogue, Catalogue)
     path = folder / list(catalogue.names)[which]
@@ -69,7 +70,7 @@ def test_packing_rejects_placeholders_as_missing(name: str, kind: str, tmp_path:
     folder = tmp_path / "data"
     folder.mkdir()
     SETS[name].make(folder)
-    ss.index(folder, format_options=dict(SETS[name].options), workers=0)
+    ss.index(folder, reading=ss.SourceOptions(options=dict(SETS[name].options)), workers=0)
     catalogue = open_dataset(folder).manifest
     assert isinstance(catalogue, Catalogue)
     (folder / list(catalogue.names)[-1]).write_bytes(PLACEHOLDERS[kind][0])

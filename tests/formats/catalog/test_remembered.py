@@ -15,6 +15,7 @@ import pytest
 import shardstream as ss
 from shardstream.diagnose import info, verify
 from shardstream.errors import FormatError, UsageError
+from tests.grouped import grouped
 
 from .making import jpeg, mds, webdataset
 
@@ -78,14 +79,16 @@ def test_a_directory_whose_files_are_of_another_format_now(folder: Path, tmp_pat
     assert verify(folder).ok
     assert ss.pack(folder, tmp_path / "packed", workers=0).samples == count()
     with pytest.raises(FormatError, match=rf"nothing of format '{old}' is here"):
-        ss.Reader(folder, source_format=old)
-    assert len(ss.Reader(folder, source_format=new)) == count() == ss.index(folder, workers=0).samples
+        ss.Reader(folder, reading=ss.SourceOptions(format=old))
+    assert (
+        len(ss.Reader(folder, reading=ss.SourceOptions(format=new))) == count() == ss.index(folder, workers=0).samples
+    )
 
 
 @pytest.mark.parametrize("named", [False, True])
 def test_files_of_another_format_are_added(folder: Path, *, named: bool) -> None:
     parquet(folder, n=[1, 2])
-    ss.index(folder, workers=0, source_format="parquet" if named else None)
+    ss.index(folder, workers=0, reading=ss.SourceOptions(format="parquet" if named else None))
     rows(folder, n=[1, 2, 3])
     if named:  # which says what counts of several
         assert len(ss.Reader(folder)) == 2
@@ -94,13 +97,18 @@ def test_files_of_another_format_are_added(folder: Path, *, named: bool) -> None
     else:
         with pytest.raises(UsageError, match="found here"):
             ss.Reader(folder)
-    assert len(ss.Reader(folder, source_format="jsonl")) == 3
-    assert len(ss.Reader(folder, source_format="parquet")) == 2
+    assert len(ss.Reader(folder, reading=ss.SourceOptions(format="jsonl"))) == 3
+    assert len(ss.Reader(folder, reading=ss.SourceOptions(format="parquet"))) == 2
 
 
 def test_a_named_format_of_which_nothing_is_left(folder: Path, caplog: pytest.LogCaptureFixture) -> None:
     parquet(folder, n=[1, 2], x=[[[1]], [[2]]])
-    ss.index(folder, workers=0, source_format="parquet", format_options={"json": "x"}, fields={"m": "n", "x": "x"})
+    ss.index(
+        folder,
+        workers=0,
+        reading=ss.SourceOptions(format="parquet", options={"json": "x"}),
+        fields={"m": "n", "x": "x"},
+    )
     empty(folder)
     rows(folder, n=[1, 2, 3])
     assert list(ss.ShardDataset(folder).manifest.fields) == ["n"]
@@ -114,7 +122,7 @@ def test_fields_stay_those_of_the_last_index(
     make: Callable[..., None], folder: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     def read(**opening: str) -> list[str]:
-        return sorted(ss.ShardDataset(folder, **opening).manifest.fields)
+        return sorted(ss.ShardDataset(folder, **grouped(opening)).manifest.fields)
 
     make(folder, k=[1, 2], text=["a", "b"])
     ss.index(folder, workers=0, fields={"label": "k"})
@@ -149,13 +157,13 @@ def test_fields_that_none_of_the_files_has_any_more(
 
 def test_options_of_one_opening_are_no_others(folder: Path, tmp_path: Path) -> None:
     def keys(**opening: object) -> list[str]:
-        return keys_of(ss.Reader(folder, **opening))  # type: ignore[arg-type] # as a user writes them
+        return keys_of(ss.Reader(folder, **grouped(opening)))  # type: ignore[arg-type] # as a user writes them
 
     rows(folder, a=["x"], b=["y"])
     plain = keys()
     assert keys(format_options={"key": "a"}) == ["x"]
     assert keys() == plain
-    ss.index(folder, workers=0, format_options={"key": "b"})
+    ss.index(folder, workers=0, reading=ss.SourceOptions(options={"key": "b"}))
     assert keys() == ["y"]
     assert keys(format_options={"key": "a"}) == ["x"]
     assert keys(format_options={}) == plain
@@ -173,4 +181,4 @@ def test_fields_of_a_catalog_beside_the_data_stay_if_the_data_grow(folder: Path)
     found = ss.ShardDataset(folder).manifest
     assert (found.samples, list(found.fields)) == (3, ["label"])
     with pytest.raises(UsageError, match="found first"):
-        ss.index(folder, workers=0, format_options={"key": "text"}, fields={"label": "k"})
+        ss.index(folder, workers=0, reading=ss.SourceOptions(options={"key": "text"}), fields={"label": "k"})

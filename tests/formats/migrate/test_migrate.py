@@ -36,7 +36,7 @@ def test_programs_of_every_format(name: str, tmp_path: Path) -> None:
     made = SETS[name]
     expected = made.make(tmp_path)
     options = dict(made.options) or None
-    found = told(tmp_path, format_options=options, source_format=name if options else None)
+    found = told(tmp_path, reading=ss.SourceOptions(options=options, format=name if options else None))
     assert found.format == name
     assert found.before is None or compile(found.before, "before.py", "exec")
     assert (found.before is None) == (found.library is None) == (name in NO_BEFORE)
@@ -143,8 +143,8 @@ def test_a_list_of_files(tmp_path: Path, name: str, line: str, titles: str) -> N
 
 def test_options_are_those_that_were_given(tmp_path: Path) -> None:
     webdataset(tmp_path, tars=1)
-    found = told(tmp_path, source_format="webdataset", format_options={"group": "key"})
-    assert '    source_format="webdataset",\n    format_options={"group": "key"},\n' in found.after
+    found = told(tmp_path, reading=ss.SourceOptions(format="webdataset", options={"group": "key"}))
+    assert '    reading=ss.SourceOptions(format="webdataset", options={"group": "key"}),\n' in found.after
     assert "--source-format webdataset --format-option group=key" in found.pack
     assert len(seen(found.after)) == 24
 

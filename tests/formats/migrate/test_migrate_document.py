@@ -12,6 +12,7 @@ import shardstream as ss
 from shardstream.formats.migrate.after import after
 from shardstream.formats.migrate.before import before
 from shardstream.formats.migrate.facts import Facts
+from shardstream.options import SourceOptions
 from shardstream.shards.fields import FieldType
 from tests.formats.catalog.making import jpeg
 
@@ -24,7 +25,7 @@ PLAIN = Facts(
     folder="imagenet",
     local=True,
     source="files",
-    options={},
+    reading=SourceOptions(),
     names=("n01440764/n01440764_18.JPEG",),
     fields={"jpg": FieldType.parse("jpg"), "cls": FieldType.parse("int64")},
     damaged=False,

@@ -96,7 +96,7 @@ def test_lmdb_of_text_recognition(tmp_path: Path) -> None:
 def test_tokens_of_nanogpt(tmp_path: Path) -> None:
     np.arange(1000, dtype=np.uint16).tofile(tmp_path / "tokens.bin")
     options = {"length": "31", "dtype": "uint16"}
-    found = told(tmp_path, source_format="nanogpt", format_options=options, batch_size=4)
+    found = told(tmp_path, reading=ss.SourceOptions(format="nanogpt", options=options), batch_size=4)
     assert found.library == "numpy"
     with theirs():
         before = batches(found.before or "")

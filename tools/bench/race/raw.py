@@ -28,7 +28,9 @@ def with_shardstream(
 
     size = BATCH if batched else None
     fields = {names[0]: "bytes", names[1]: None}
-    dataset = ss.ShardDataset(store, fields=fields, shuffle=True, batch_size=size, tail="exact", verify=verify)
+    dataset = ss.ShardDataset(
+        store, fields=fields, shuffle=True, batch_size=size, tail="exact", reads=ss.ReadOptions(verify=verify)
+    )
     loader = ss.Loader(dataset.to_tuple(*names), num_workers=workers)
     return timed(lambda: map(_ragged, loader) if batched else map(_sample, loader))
 

@@ -47,7 +47,7 @@ class Empty(IterableDataset[None]):
 
 def worker_memory(folder: str, method: str) -> dict[str, Any]:
     """Private memory of a DataLoader's worker that has just made the order of an epoch."""
-    dataset = ss.ShardDataset(folder, fields={"x": "bytes"}, batch_size=BATCH, shuffle=True, rank=0, world_size=1)
+    dataset = ss.ShardDataset(folder, fields={"x": "bytes"}, batch_size=BATCH, shuffle=True, ranks=(0, 1))
     (octets,) = DataLoader(Probe(dataset), batch_size=None, num_workers=1, multiprocessing_context=method)
     return result({"bytes": octets})
 
@@ -143,7 +143,9 @@ def gap(folder: str) -> dict[str, Any]:
 
 
 def _raw(folder: str, chunk: int | None = None) -> ss.ShardDataset:
-    return ss.ShardDataset(folder, fields={"x": "bytes"}, shuffle=True, batch_size=BATCH, chunk=chunk)
+    return ss.ShardDataset(
+        folder, fields={"x": "bytes"}, shuffle=True, batch_size=BATCH, order=ss.OrderOptions(chunk=chunk)
+    )
 
 
 def _consume(batches: Iterable[Any]) -> int:

@@ -40,7 +40,7 @@ def by_default(endpoint: str) -> dict[str, Any]:
     """As it is without ``prefetch=``: windows are read whole."""
     from shardstream import Loader
 
-    return _stream(Loader(_dataset(endpoint, batch_size=BATCH, prefetch=None), num_workers=WORKERS))
+    return _stream(Loader(_dataset(endpoint, batch_size=BATCH, budget=None), num_workers=WORKERS))
 
 
 def in_shared_lanes(endpoint: str) -> dict[str, Any]:
@@ -54,16 +54,16 @@ def in_shared_lanes(endpoint: str) -> dict[str, Any]:
     if lanes != SHARED_LANES:
         raise ValueError(f"a rank has {lanes} lanes")
     del before
-    loader = Loader(_dataset(endpoint, batch_size=SHARED_BATCH, rank=0, world_size=RANKS), num_workers=WORKERS)
+    loader = Loader(_dataset(endpoint, batch_size=SHARED_BATCH, ranks=(0, RANKS)), num_workers=WORKERS)
     loader.load_state_dict(state)
     return _stream(loader)
 
 
-def _dataset(endpoint: str, **arguments: Any) -> Any:
-    from shardstream import ShardDataset
+def _dataset(endpoint: str, budget: str | None = f"{BUDGET_MB}MB", **arguments: Any) -> Any:
+    from shardstream import ReadOptions, ShardDataset
 
-    fixed = {"fields": {"x": "bytes"}, "shuffle": True, "prefetch": f"{BUDGET_MB}MB"}
-    return ShardDataset(f"s3://{BUCKET}/tar", storage_options=options(endpoint), **{**fixed, **arguments})
+    fixed: dict[str, Any] = {"fields": {"x": "bytes"}, "shuffle": True, "reads": ReadOptions(prefetch=budget)}
+    return ShardDataset(f"s3://{BUCKET}/tar", storage_options=options(endpoint), **fixed, **arguments)
 
 
 def _stream(loader: Any) -> dict[str, Any]:

@@ -83,7 +83,7 @@ def _start(store: MemoryStore, workers: int) -> Start:
 
 
 def _first_batch(store: MemoryStore, *, rank: int = 0, world_size: int = 1) -> None:
-    next(iter(ss.ShardDataset(store, batch_size=BATCH, shuffle=True, rank=rank, world_size=world_size)))
+    next(iter(ss.ShardDataset(store, batch_size=BATCH, shuffle=True, ranks=(rank, world_size))))
 
 
 def _round_trips(store: MemoryStore) -> float:

@@ -16,7 +16,9 @@ from shardstream.errors import DecodeError, UnsupportedError
 
 Places = NDArray[np.int64]
 _HINT = "fetch or write the file again"
-AS_JSON = "take the column as JSON: --format-option json=COLUMN (format_options=), or --field NAME=COLUMN:json"
+AS_JSON = (
+    "take the column as JSON: --format-option json=COLUMN (SourceOptions(options=...)), or --field NAME=COLUMN:json"
+)
 _LENGTH = struct.Struct("<I")
 _WIDEST = 64  # bits of a number
 _LARGEST_BLOCK = 1 << 20  # numbers of a block of differences
