@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import shardstream as ss
 from shardstream.options import options_of
 
-_GROUPS: dict[str, type] = {"order": ss.OrderOptions, "reads": ss.ReadOptions, "reading": ss.SourceOptions}
 
-
-def grouped(settings: Mapping[str, Any]) -> dict[str, Any]:
-    """Arguments of a `ShardDataset`, a `Mixture` or a `Reader`, of settings such as ``lanes`` or ``rank``."""
-    new = dict(settings)
-    for argument, kind in _GROUPS.items():
+def grouped(settings: Mapping[str, Any], of: Callable[..., Any] = ss.ShardDataset.__init__) -> dict[str, Any]:
+    """Arguments of a dataset, or of another verb, of settings such as ``lanes``, ``rank``, or ``source_format``."""
+    new, groups = dict(settings), getattr(of, "groups", {})
+    for argument, kind in groups.items():
         was = {one.was: name for name, one in options_of(kind).items()}
         given = {was[name]: new.pop(name) for name in settings if name in was}
         if given:

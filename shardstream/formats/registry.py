@@ -310,7 +310,10 @@ def refuse_placeholders(listing: ObjectListing, error: FormatError | None = None
 def _which(found: Sequence[tuple[SourceFormat, Recognized]], url: str) -> str:
     names = " or ".join(repr(one.name) for one, _ in found)
     first = found[0][0].name
-    return f"reading=SourceOptions(format={names}) says which; for all openings: shardstream index '{url}' --source-format {first}"
+    return (
+        f"reading=SourceOptions(format={names}) says which; for all openings: "
+        f"shardstream index '{url}' --source-format {first}"
+    )
 
 
 def _refuse_mixture(listing: ObjectListing, options: Mapping[str, str]) -> None:

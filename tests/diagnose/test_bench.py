@@ -154,7 +154,7 @@ def test_the_verdict_is_that_of_the_loader(
             loaders.append(self)
 
     monkeypatch.setattr("shardstream.load.Loader", Kept)
-    options = {"prefetch": "32kB"} if data == "slow_store" else {}
+    options = {"reads": ss.ReadOptions(prefetch="32kB")} if data == "slow_store" else {}
     report = bench(request.getfixturevalue(data), batches=6, batch_size=10, workers=workers, **settings, **options)
     assert report.limit == limit
     assert report.advice.startswith(advice)

@@ -213,9 +213,7 @@ def test_bare_tokens_are_never_guessed():
     for options in ({"dtype": "uint16"}, {"dtype": "float32", "length": "2"}, {"dtype": "uint16", "length": "0"}):
         with pytest.raises(UsageError):
             bare({"a.bin": bytes(8)}, **options)
-    with pytest.raises(
-        UsageError, match=r"nothing says 'dtype'(?s:.*)format_options=\{'dtype': \.\.\.\} \(dtype: of the"
-    ):
+    with pytest.raises(UsageError, match=r"nothing says 'dtype'(?s:.*)options=\{'dtype': \.\.\.\}\) \(dtype: of the"):
         recognize(listing, "nanogpt", {"length": "3"})
 
 

@@ -73,7 +73,7 @@ def catalog_of(place: Path) -> dict[str, Any]:
 
 def packed(source: Any, out: Path, **arguments: Any) -> dict[str, Any]:
     """What packing makes: the identity of all, samples, and what was rejected."""
-    manifest = ss.pack(source, out, **{"workers": 0, "jpeg": "keep", "seed": SEED} | arguments)
+    manifest = ss.pack(source, out, **grouped({"workers": 0, "jpeg": "keep", "seed": SEED} | arguments, ss.pack))
     rejects = out / "rejects.jsonl"
     return {
         "fingerprint": manifest.fingerprint,
@@ -97,7 +97,7 @@ def record_refusal(name: str, folder: Path) -> dict[str, Any]:
     how: dict[str, Any] = {"source_format": case.format, "format_options": case.options} | dict(one.arguments)
     try:
         if one.call == "pack":
-            ss.pack(url, folder / "packed", workers=0, images=ss.ImageOptions(jpeg="keep"), **how)
+            ss.pack(url, folder / "packed", workers=0, **grouped({"jpeg": "keep"} | how, ss.pack))
         elif one.call == "index":
             ss.index(url, fields=case.fields, workers=0, **grouped(how))
         else:

@@ -176,7 +176,7 @@ def test_verbs_take_it(tmp_path) -> None:
 def test_options_beside_it_are_refused() -> None:
     store = fill(Memory())
     for options in ({"storage_options": {"anon": True}}, {"transport": "fsspec"}):
-        with pytest.raises(UsageError, match=r"storage_options and transport are for URLs.*Memory.*mine://one"):
+        with pytest.raises(UsageError, match=r"(storage_options are|transport is) for URLs.*Memory.*mine://one"):
             ss.ShardDataset(store, **grouped(SHAPE), **grouped(options))
     with pytest.raises(UsageError, match="where the URL of one object is needed"):
         open_object(store)

@@ -70,7 +70,7 @@ def readers(url: Path, **options: Any) -> dict[str, Any]:
         "samples": lambda: next(iter(ss.ShardDataset(url, **grouped(options)))),
         "batches": lambda: next(iter(ss.ShardDataset(url, batch_size=4, **grouped(options)))),
         "loader": lambda: next(iter(ss.Loader(ss.ShardDataset(url, batch_size=4, **grouped(options)), num_workers=0))),
-        "replaced": lambda: next(iter(ss.ShardDataset(url, fields=["cls"], batch_size=4).replace(**options))),
+        "replaced": lambda: next(iter(ss.ShardDataset(url, fields=["cls"], batch_size=4).replace(**grouped(options)))),
         "mixture": lambda: next(iter(ss.Mixture({"a": ss.ShardDataset(url, **grouped(options))}, batch_size=8))),
     }
 

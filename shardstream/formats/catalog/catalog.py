@@ -188,8 +188,9 @@ class Catalogue(Manifest):
     def told_choice(self, *, source: bool = True, options: bool = True, chosen: bool = True) -> str:
         """What a user said of reading, of these arguments of `index`; "" where all are the default."""
         reading = self.reading
-        parts = [f"source_format={reading.source!r}"] if source and self.named else []
-        parts += [f"format_options={dict(reading.options)}"] if options and reading.options else []
+        how = [f"format={reading.source!r}"] if source and self.named else []
+        how += [f"options={dict(reading.options)}"] if options and reading.options else []
+        parts = [f"reading=SourceOptions({', '.join(how)})"] if how else []
         parts += [f"fields={dict(reading.chosen)}"] if chosen and reading.chosen else []
         return " and ".join(parts)
 

@@ -87,7 +87,7 @@ def write_catalogue(
     )
     catalogue = replace(catalogue, named=plan.named, listing=plan.listing)
     if not catalogue.samples:
-        look = "name a place that holds some, or another format with reading=SourceOptions(format=...); hidden files hold none"
+        look = "name a place that holds some, or another format with SourceOptions(format=...); hidden files hold none"
         losses = (f"{name}: {told_losses(lost)}" for name, lost in making.lost.items())
         kind = FormatError if making.lost else UnsupportedError
         raise kind(

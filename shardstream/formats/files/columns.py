@@ -164,7 +164,7 @@ class _Known:
                 raise UnsupportedError(
                     f"several columns may be the {what}: {shown}",
                     url=self._url,
-                    hint=f"say which: SourceOptions(options={{'{option}': 'COLUMN'}}) (--format-option {option}=COLUMN)",
+                    hint=f"say which: SourceOptions(options={{'{option}': '...'}}) (--format-option {option}=COLUMN)",
                 )
         places: list[Column] = [name if self._json else number for number, name in enumerate(self.names)]
         fields = [ListField("", places[paths[0]])]
@@ -189,8 +189,8 @@ class _Known:
             raise UnsupportedError(
                 f"{where} is called as a column of paths",
                 url=self._url,
-                hint="say what they are: SourceOptions(options={'path': 'COLUMN', 'label': 'COLUMN'}), by name or number from "
-                "0, or choose: `shardstream index LIST --field jpg=COLUMN:file`",
+                hint="say what they are: SourceOptions(options={'path': 'COLUMN', 'label': 'COLUMN'}), by name or "
+                "number from 0, or choose: `shardstream index LIST --field jpg=COLUMN:file`",
             )
         return ListColumns(len(names), (ListField("", 0), label) if len(names) == 2 else (ListField("", 0),))
 

@@ -34,8 +34,8 @@ class JsonLines(SourceFormat):
     forms: ClassVar[Mapping[str, Form]] = FORMS
     empty: ClassVar[str] = "jsonl.empty"
     unites: ClassVar[str] = (
-        "options say what it is in all files: SourceOptions(options={{'float': '{0}'}}) (--format-option float={0}) that its "
-        "numbers are float64, json={0} that it stays JSON"
+        "options say what it is in all files: SourceOptions(options={{'float': '{0}'}}) (--format-option float={0}) "
+        "that its numbers are float64, json={0} that it stays JSON"
     )
 
     def recognize(self, listing: ObjectListing, options: Mapping[str, str]) -> Recognized | None:

@@ -148,7 +148,7 @@ class PythonObjects(Recognizer):
             return None
         _refuse_columns(place, wanted)
         if place.reading.format is not None:
-            raise UsageError("source_format= is for files, and not for samples", hint="leave it out")
+            raise UsageError("reading=SourceOptions(format=...) is for files, and not for samples", hint="leave it out")
         return _declared(python_source(place.source, key=wanted.key, classes=wanted.classes), wanted)
 
 

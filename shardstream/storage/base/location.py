@@ -237,7 +237,8 @@ def with_transport(place: Any, transport: str) -> Any:
     if transport == "auto" or not is_place(place):
         return place
     if isinstance(place, Store):
-        raise UsageError(f"transport is for URLs, and a store was given ({type(place).__name__})", hint=_ALONE)
+        what = f"transport is for URLs, and a store was given ({type(place).__name__})"
+        raise UsageError(what, url=place.url, hint=_ALONE)
     if transport == "obstore":
         address = locate(place).address
         if address.kind == "fsspec":

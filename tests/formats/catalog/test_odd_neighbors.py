@@ -72,9 +72,11 @@ def test_files_of_a_format_among_others(suffix: str, tmp_path: Path) -> None:
     name = {"h5": "hdf5"}.get(suffix, suffix)
     assert len(ss.Reader(folder)) == 2
     (folder / "notes.v2").write_bytes(b"text")
-    with pytest.raises(UsageError, match=rf"is found here, beside other files: notes\.v2[\s\S]*source_format='{name}'"):
+    with pytest.raises(
+        UsageError, match=rf"is found here, beside other files: notes\.v2[\s\S]*SourceOptions\(format='{name}'"
+    ):
         ss.Reader(folder)
     assert len(ss.Reader(folder, reading=ss.SourceOptions(format=name))) == 2
     (folder / "b.jsonl").write_text(json.dumps({"x": 1}))
-    with pytest.raises(UsageError, match=rf"are found here[\s\S]*source_format='{name}' or 'jsonl'"):
+    with pytest.raises(UsageError, match=rf"are found here[\s\S]*SourceOptions\(format='{name}' or 'jsonl'"):
         ss.Reader(folder)
