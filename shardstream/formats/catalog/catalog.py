@@ -190,7 +190,7 @@ class Catalogue(Manifest):
         reading = self.reading
         how = [f"format={reading.source!r}"] if source and self.named else []
         how += [f"options={dict(reading.options)}"] if options and reading.options else []
-        parts = [f"reading=SourceOptions({', '.join(how)})"] if how else []
+        parts = [f"SourceOptions({', '.join(how)})"] if how else []
         parts += [f"fields={dict(reading.chosen)}"] if chosen and reading.chosen else []
         return " and ".join(parts)
 

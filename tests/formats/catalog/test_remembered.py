@@ -113,7 +113,7 @@ def test_a_named_format_of_which_nothing_is_left(folder: Path, caplog: pytest.Lo
     rows(folder, n=[1, 2, 3])
     assert list(ss.ShardDataset(folder).manifest.fields) == ["n"]
     (record,) = [one for one in caplog.records if one.levelno == logging.WARNING]
-    told = "reading=SourceOptions(format='parquet', options={'json': 'x'}) and fields={'m': 'n', 'x': 'x'}"
+    told = "SourceOptions(format='parquet', options={'json': 'x'}) and fields={'m': 'n', 'x': 'x'}"
     assert f"{told} of the catalog no longer fits" in record.getMessage()
 
 
