@@ -32,7 +32,7 @@ WORDS = {
     ),
     *("jpeg", "key", "key_table", "labels", "length", "meta", "min", "options", "overwrite", "append"),
     *("quality", "replicas", "rows", "seed", "shard_size", "shards", "shuffle", "split_names", "storage"),
-    *("tokenizer", "transform", "transport", "workers", "zstd", "messages", "reading"),
+    *("tokenizer", "transform", "workers", "zstd", "messages", "reading"),
 }
 WAY = {
     *("pack/options.py", "pack/run.py", "pack/repack.py"),

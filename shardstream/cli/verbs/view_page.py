@@ -95,8 +95,7 @@ def _of_training(wanted: PageContent, run: TrainingRun) -> tuple[str, str]:
         seed=wanted.seed,
         batch_size=run.batch_size,
         tail="exact",  # small data sets, too, have something to show
-        rank=int(matched[1]),
-        world_size=int(matched[2]),
+        ranks=(int(matched[1]), int(matched[2])),
         **wanted.opening,
     )
     shown = ss.view(

@@ -50,7 +50,7 @@ class Backend(Protocol):
         ...         return 1 if info.kind == "png" else 0
         ...     def decode(self, data, info, job):
         ...         return np.full((info.height, info.width, 3), 128, np.uint8)
-        >>> ds = ss.ShardDataset("out/", backend=Grey())
+        >>> ds = ss.ShardDataset("out/", reads=ss.ReadOptions(backend=Grey()))
     """
 
     def max_scale(self, info: ImageInfo) -> int:
