@@ -19,6 +19,7 @@ from shardstream.dataset.opened import OpenedDataset
 from shardstream.dataset.opening import open_dataset
 from shardstream.errors import DataError, FormatError, NotFoundError, ShardStreamError, UsageError
 from shardstream.extras import built_in
+from shardstream.options import SourceOptions
 from shardstream.storage import PathOrUrl
 from shardstream.testing.asserting import check, check_equal, expect, shown
 from shardstream.testing.memory import MemoryStore
@@ -99,7 +100,7 @@ class FormatConformance:
     def _open(self, place: PathOrUrl, cache: Path, *, named: bool = True) -> OpenedDataset:
         """The dataset, whose catalog goes into ``cache``."""
         source = self.format.name if named else None
-        return open_dataset(place, cache=cache, source_format=source, format_options=self.options or None)
+        return open_dataset(place, cache=cache, reading=SourceOptions(format=source, options=self.options or None))
 
     # ---------------------------------------------------------------------------------------------------- recognizing
 
@@ -139,10 +140,12 @@ class FormatConformance:
             options = {**self.options, "no-such-option": "1"}
             error = expect(
                 UsageError,
-                "opening with format_options={'no-such-option': '1'}",
+                "opening with SourceOptions(options={'no-such-option': '1'})",
                 lambda: (
                     open_dataset(
-                        folder / "data", cache=folder / "cache", source_format=self.format.name, format_options=options
+                        folder / "data",
+                        cache=folder / "cache",
+                        reading=SourceOptions(format=self.format.name, options=options),
                     ).manifest
                 ),
             )

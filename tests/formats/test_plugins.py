@@ -103,7 +103,7 @@ def test_a_catalog_names_its_plugin_which_may_be_gone(pairs: Path) -> None:
             assert caught.value.hint == "pip install pairs-format"
             assert caught.value.place["url"] == str(pairs)
         with pytest.raises(ss.errors.FormatError, match="nothing of format 'jsonl' is here"):
-            ss.Reader(pairs, source_format="jsonl")
+            ss.Reader(pairs, reading=ss.SourceOptions(format="jsonl"))
         (pairs / "shardstream-catalogue.json").unlink(missing_ok=True)
 
 
@@ -164,7 +164,7 @@ def test_plugins_that_cannot_be_used_are_one_warning_each(
     assert "the plug-in 'pairs' of second 1.0 (pairs_format:Pairs) is left out: 'pairs' of first 1.0" in " ".join(found)
     assert len(found) == len(expected) + 1
     with pytest.raises(MissingExtraError, match=r"'gone' of bad-formats 2.3 .* cannot be imported here") as caught:
-        ss.ShardDataset(tmp_path / "data", source_format="gone").manifest  # noqa: B018 - it opens
+        ss.ShardDataset(tmp_path / "data", reading=ss.SourceOptions(format="gone")).manifest  # noqa: B018 - it opens
     assert str(caught.value.hint).startswith("pip install bad-formats")
 
 
@@ -177,7 +177,7 @@ def test_entry_points_are_read_once_and_only_for_data_of_others(
     for name in ("tars", "more", "others"):
         webdataset(tmp_path / name, tars=1, samples=2)
     assert len(ss.Reader(tmp_path / "ours")) == 4
-    assert len(ss.Reader(tmp_path / "tars", source_format="webdataset")) == 2
+    assert len(ss.Reader(tmp_path / "tars", reading=ss.SourceOptions(format="webdataset"))) == 2
     assert len(ss.Reader(tmp_path / "tars")) == 2  # by the catalog that the line above made
     assert not asked
     assert len(ss.Reader(tmp_path / "more")) == len(ss.Reader(tmp_path / "others")) == 2

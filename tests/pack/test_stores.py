@@ -41,6 +41,7 @@ from shardstream.progress import ProgressEvent
 from shardstream.shards.manifest import Manifest
 from shardstream.shards.writing import ShardSummary
 from shardstream.storage import Location, locate
+from shardstream.storage.base.location import with_transport
 from shardstream.storage.base.store import ObjectWriter
 
 from ..processes import pack_workers, session
@@ -89,16 +90,15 @@ def source(tmp_path: Path) -> Path:
 @pytest.mark.parametrize("transport", ["obstore", "fsspec"])
 def test_the_objects_are_the_files_of_a_local_run(place: S3Place, source: Path, tmp_path: Path, transport: Any) -> None:
     local = pack(source, tmp_path / "out", shard_size=SMALL, workers=0)
-    options: dict[str, Any] = {"storage_options": place.options, "transport": transport}
-    storage = StorageOptions(options=place.options, transport=transport)
-    manifest = pack(source, place.url(), shard_size=SMALL, workers=0, storage=storage)
+    url, storage = with_transport(place.url(), transport), StorageOptions(options=place.options)
+    manifest = pack(source, url, shard_size=SMALL, workers=0, storage=storage)
     assert manifest.fingerprint == local.fingerprint
     assert manifest.url == place.url()
     assert stored(place) == tree(tmp_path / "out")
-    report = verify(place.url(), **options)
+    report = verify(url, storage_options=place.options)
     assert report.ok
     assert report.bytes == local.bytes
-    assert info(place.url(), **options).samples == 60
+    assert info(url, storage_options=place.options).samples == 60
 
 
 def test_processes_get_credentials_but_not_in_their_command_lines(s3: S3Place, source: Path, tmp_path: Path) -> None:

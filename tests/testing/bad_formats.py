@@ -151,7 +151,7 @@ WRONG_FORMATS = {
         "test_scanning_twice_gives_the_same",
     ): "a second opening must find the catalog of the first",
     ("TestAnyOption", "test_unknown_options_are_refused"): (
-        "opening with format_options={'no-such-option': '1'} must raise UsageError, but returned"
+        "opening with SourceOptions(options={'no-such-option': '1'}) must raise UsageError, but returned"
     ),
 }
 """Of each class that does not conform: a test that fails, and what it says."""

@@ -127,7 +127,7 @@ def test_fields_stay_those_of_the_last_index(
     make(folder, k=[1, 2], text=["a", "b"])
     ss.index(folder, workers=0, fields={"label": "k"})
     with caplog.at_level(logging.INFO, "shardstream"):
-        assert read() == read(source_format=info(folder).format) == ["label"]
+        assert read() == read(reading=ss.SourceOptions(format=info(folder).format)) == ["label"]
     assert "is read with fields={'label': 'k'}, as it was indexed" in caplog.text
     assert any("Read with fields={'label': 'k'}" in note for note in info(folder).notes)
     assert verify(folder).ok
@@ -161,12 +161,12 @@ def test_options_of_one_opening_are_no_others(folder: Path, tmp_path: Path) -> N
 
     rows(folder, a=["x"], b=["y"])
     plain = keys()
-    assert keys(format_options={"key": "a"}) == ["x"]
+    assert keys(reading=ss.SourceOptions(options={"key": "a"})) == ["x"]
     assert keys() == plain
     ss.index(folder, workers=0, reading=ss.SourceOptions(options={"key": "b"}))
     assert keys() == ["y"]
-    assert keys(format_options={"key": "a"}) == ["x"]
-    assert keys(format_options={}) == plain
+    assert keys(reading=ss.SourceOptions(options={"key": "a"})) == ["x"]
+    assert keys(reading=ss.SourceOptions(options={})) == plain
     assert keys() == ["y"]
     ss.pack(folder, tmp_path / "packed", workers=0)
     assert keys_of(ss.Reader(tmp_path / "packed")) == ["y"]
