@@ -90,7 +90,9 @@ def command(
         ]
         known = _kinds(Flags)
         for table in tables:
-            known |= flags_of(table, verb.__name__ if verb and table in groups.values() else None)
+            known |= flags_of(
+                table, verb.__name__ if verb and (table in groups.values() or "storage" in groups) else None
+            )
         known["transport"] = _TRANSPORT_FLAG
         known |= {} if own is None else _kinds(own)
         flags = [

@@ -97,7 +97,7 @@ def test_a_catalog_names_its_plugin_which_may_be_gone(pairs: Path) -> None:
     forget()
     says = r"format 'pairs', and its plug-in pairs_format:Pairs, of the package 'pairs-format', is not installed"
     for _ in ("beside", "kept"):
-        for opening in ({}, {"source_format": "pairs"}):
+        for opening in ({}, {"reading": ss.SourceOptions(format="pairs")}):
             with pytest.raises(MissingExtraError, match=says) as caught:
                 ss.Reader(pairs, **opening)
             assert caught.value.hint == "pip install pairs-format"
