@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 import logging
 import math
 import os
@@ -27,6 +26,7 @@ from shardstream.load.stall import workers_at
 from shardstream.load.stats import LoaderStats
 from shardstream.load.tracing import recorded_since
 from shardstream.load.workers import LEAVE_S, NoAnswerError, Workers, chosen_workers, find_death, refused, still_busy
+from shardstream.options import written
 from shardstream.stream.base import Stream
 from shardstream.stream.dataset import ShardDataset
 from shardstream.stream.ipc.worker_batch import CollateWorkerBatch, keep
@@ -457,8 +457,8 @@ def _refuse_arguments_of(dataset: Stream, arguments: Mapping[str, Any]) -> None:
         if value is None and name in _ELSEWHERE:  # torch's default, which Lightning passes
             continue
         kinds = (type(dataset), ShardDataset)  # a mixture is made of datasets
-        kind = next((one for one in kinds if name in inspect.signature(one).parameters), None)
-        use = _ELSEWHERE.get(name) or (None if kind is None else f"{kind.__name__}(..., {name}=...)")
+        found = ((one, written(one.__init__, name)) for one in kinds)
+        use = _ELSEWHERE.get(name) or next((f"{one.__name__}(..., {how})" for one, how in found if how), None)
         if use is not None:
             raise UsageError(f"{name} is decided by the data set", hint=f"use {use}")
 
