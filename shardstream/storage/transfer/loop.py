@@ -16,8 +16,8 @@ import atexit
 import concurrent.futures
 import ctypes
 import gc
-import inspect
 import os
+import sys
 import threading
 import time
 import weakref
@@ -44,10 +44,10 @@ class _Loop(asyncio.SelectorEventLoop):
 
     def create_future(self) -> asyncio.Future[Any]:
         future = super().create_future()
-        # asyncio's own are of no interest, and tracebacks of cancelled tasks hold them for long.
-        frame = inspect.currentframe()
-        asks = frame.f_back if frame else None
-        if asks is None or not asks.f_globals.get("__name__", "").startswith("asyncio."):
+        # asyncio's own are of no interest, and tracebacks of cancelled tasks hold them for long. A variable with this
+        # function's own frame, as from `inspect.currentframe`, would keep the future and all its callers until the next
+        # collection of garbage.
+        if not sys._getframe(1).f_globals.get("__name__", "").startswith("asyncio."):
             self.held.add(future)
         return future
 
