@@ -12,7 +12,6 @@ import json
 import os
 import sysconfig
 from pathlib import Path
-from typing import Any
 
 import tokenizers
 import torch
@@ -35,14 +34,8 @@ def make(folder: Path) -> None:
                 print(json.dumps({"name": str(path), "text": file.read(4_000).decode(errors="ignore")}), file=out)
     tokenizer = tokenizers.ByteLevelBPETokenizer()
     tokenizer.train(str(folder / "texts.jsonl"), VOCABULARY, special_tokens=[END], show_progress=False)
-    into: dict[str, Any] = {"format": "record", "shard_size": "500kB"}
-    ss.pack(
-        folder / "texts.jsonl",
-        folder / "shards",
-        bins=ss.PackedSequences(LENGTH, tokenizer=tokenizer, eos=END),
-        dedup=True,
-        **into,
-    )
+    bins = ss.PackedSequences(LENGTH, tokenizer=tokenizer, eos=END)
+    ss.pack(folder / "texts.jsonl", folder / "shards", bins=bins, dedup=True, format="record", shard_size="500kB")
 
 
 class GPT(nn.Module):

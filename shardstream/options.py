@@ -148,7 +148,8 @@ def takes_flat(
     """Let a verb, or a constructor, take options in objects, and for one more version by the names of before.
 
     Arguments that take objects get one, or ``None``: other values are refused, and so are options that the verb does
-    not take. The last parameter, ``**flat: Any``, is for type checkers; each call that uses flat names warns once.
+    not take. Each call that uses flat names warns once. They are not in the signature, so that type checkers find them
+    and misspelt names.
 
     Args:
         renamed: Arguments that have another name now, by the old one; or what writes them in another way.

@@ -22,13 +22,13 @@ class RowOptions:
 
 
 @takes_flat({"executor": "on"}, rows=RowOptions)
-def store(source: str, *, key: str = "path", on: object = None, rows: Any = None, **flat: Any) -> dict[str, Any]:
-    return {"source": source, "key": key, "on": on, "rows": rows, "flat": flat}
+def store(source: str, *, key: str = "path", on: object = None, rows: Any = None) -> dict[str, Any]:
+    return {"source": source, "key": key, "on": on, "rows": rows}
 
 
 class Reading:
     @takes_flat(rows=RowOptions)
-    def __init__(self, url: str, *, rows: RowOptions | None = None, **flat: Any) -> None:
+    def __init__(self, url: str, *, rows: RowOptions | None = None) -> None:
         self.rows = rows
 
 
@@ -39,7 +39,6 @@ def test_options_in_objects_pass_without_a_warning() -> None:
         "key": "stem",
         "on": None,
         "rows": rows,
-        "flat": {},
     }
 
 
@@ -48,7 +47,6 @@ def test_a_call_with_flat_names_warns_once_and_says_how_they_are_written() -> No
         found = store("list", row_pad=3, packing="concat", executor="mine")
     assert found["rows"] == RowOptions(pad=3, packing="concat")
     assert found["on"] == "mine"
-    assert found["flat"] == {}
     (one,) = caught
     assert str(one.message) == (
         "store(row_pad=, packing=, executor=) works for one more version: "
@@ -97,10 +95,8 @@ def test_options_that_a_verb_does_not_take_are_refused_if_they_are_set() -> None
 def test_fields_say_what_they_are_and_signatures_stay_readable() -> None:
     length = options_of(RowOptions)["length"]
     assert (length.flag, length.metavar, length.least, length.was) == ("--rows", "N", 1, "length")
-    assert list(inspect.signature(store).parameters) == ["source", "key", "on", "rows", "flat"]
-    assert (
-        str(inspect.signature(Reading)) == "(url: 'str', *, rows: 'RowOptions | None' = None, **flat: 'Any') -> 'None'"
-    )
+    assert list(inspect.signature(store).parameters) == ["source", "key", "on", "rows"]
+    assert str(inspect.signature(Reading)) == "(url: 'str', *, rows: 'RowOptions | None' = None) -> 'None'"
 
 
 def test_choices_are_those_of_the_types() -> None:

@@ -44,7 +44,6 @@ def merge(
     progress: OnProgress | None = None,
     shards: ShardOptions | None = None,
     storage: StorageOptions | None = None,
-    **flat: Any,
 ) -> Manifest:
     """Make one data set of several, in this order: their shards are copied byte for byte, under new names.
 
@@ -62,7 +61,6 @@ def merge(
         progress: Called with a `ProgressEvent` as shards are done.
         shards: Whether a table of the keys is written beside the shards: ``ShardOptions(key_table=...)``.
         storage: Credentials and settings of stores, a cache and replicas, as of `repack`.
-        flat: As of `pack`.
 
     Returns:
         The manifest. If the same was complete in ``dest`` already, it is only loaded.

@@ -56,7 +56,6 @@ def repack(
     images: ImageOptions | None = None,
     shards: ShardOptions | None = None,
     storage: StorageOptions | None = None,
-    **flat: Any,
 ) -> Manifest:
     """Pack the samples of a dataset again.
 
@@ -95,7 +94,6 @@ def repack(
         images: As of `pack`; JPEG files stay as they are unless ``jpeg="addressable"`` says otherwise.
         shards: As of `pack`. What is compressed stays so, if the format stays ``record``.
         storage: As of `pack`, with a cache and replicas of the dataset.
-        flat: As of `pack`.
 
     Returns:
         The manifest.
@@ -110,7 +108,6 @@ def repack(
         200
     """
     given = locals()
-    del given["flat"]
     return logged(run_repack(**given), kept=not drop_damaged).manifest
 
 

@@ -82,7 +82,6 @@ def pack(
     images: ImageOptions | None = None,
     shards: ShardOptions | None = None,
     storage: StorageOptions | None = None,
-    **flat: Any,
 ) -> Manifest:
     """Pack files into shards: a list of them, a directory of class directories, files of a pattern, or samples.
 
@@ -136,7 +135,6 @@ def pack(
         images: What becomes of images: made addressable, smaller, stripped, checked.
         shards: What shards hold: compression, checksums, a table of the keys.
         storage: Credentials and settings of stores.
-        flat: Options by the names that they had as arguments of their own; gone with the next version.
 
     Returns:
         The manifest. If the same plan is complete in ``dest`` already, it is only loaded.
@@ -156,7 +154,6 @@ def pack(
         200
     """
     given = locals()
-    del given["flat"]
     options = PackOptions.take(given)
     return logged(run_pack(**given, options=options), kept=damaged == "keep").manifest
 

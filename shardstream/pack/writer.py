@@ -64,7 +64,6 @@ class ShardWriter:
         shards: What shards hold, as of `pack`: compression, checksums, and a table of the keys, which a dataset that is
             appended to gets if it had one.
         storage: Credentials and settings of the store.
-        flat: As of `pack`.
 
     Raises:
         UsageError: An argument that is not allowed.
@@ -91,7 +90,6 @@ class ShardWriter:
         check: Check = "header",
         shards: ShardOptions | None = None,
         storage: StorageOptions | None = None,
-        **flat: Any,
     ) -> None:
         shards = shards or ShardOptions()
         zstd = shards.zstd

@@ -152,7 +152,6 @@ class ShardDataset(Stream):
             number. Samples that a transform or ``exclude_keys`` drops don't count.
         order: How the order spreads over the dataset and its nodes, see `OrderOptions`.
         reads: Checksums, limits, threads, reading ahead, and the library that decodes images, see `ReadOptions`.
-        flat: Options by the names that they had as arguments of their own, such as ``lanes=``; each call warns.
 
     Raises:
         NotFoundError: There is no data set.
@@ -215,7 +214,6 @@ class ShardDataset(Stream):
         max_skips: int | None = 100,
         order: OrderOptions | None = None,
         reads: ReadOptions | None = None,
-        **flat: Any,
     ) -> None:
         by_cost, size = sized(batch_size)
         settings = StreamOptions(

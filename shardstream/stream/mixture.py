@@ -98,7 +98,6 @@ class Mixture(Stream):
         ranks: See `ShardDataset`.
         order: See `OrderOptions`.
         reads: ``threads`` and ``prefetch`` of `ReadOptions`. All else about reading is the sources' own.
-        flat: As of `ShardDataset`.
 
     Raises:
         UsageError: No sources, some without weight, an empty one, an unknown epoch, a schedule that is none, or sources
@@ -133,7 +132,6 @@ class Mixture(Stream):
         ranks: Ranks | None = None,
         order: OrderOptions | None = None,
         reads: ReadOptions | None = None,
-        **flat: Any,
     ) -> None:
         by_cost, size = sized(batch_size)
         settings = StreamOptions(

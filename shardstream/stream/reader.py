@@ -60,7 +60,6 @@ class Reader(Sequence[dict[str, Any]]):
         replicas: The same.
         storage_options: The same.
         reading: The same.
-        flat: As of `ShardDataset`.
 
     Raises:
         NotFoundError: There is no data set.
@@ -87,7 +86,6 @@ class Reader(Sequence[dict[str, Any]]):
         replicas: Sequence[PathOrUrl] = (),
         storage_options: Mapping[str, Any] | None = None,
         reading: SourceOptions | None = None,
-        **flat: Any,
     ) -> None:
         arguments: dict[str, Any] = {
             "cache": cache,

@@ -46,10 +46,10 @@ class OfFormat(FormatConformance):
         super().test_damaged_bytes_are_no_other_errors()
 
     def _read_by_reader(self, folder: Path) -> Sequence[tuple[str, dict[str, Any]]]:
-        how: dict[str, Any] = {"source_format": self.format.name, "format_options": self.options or None}
-        fields = ss.ShardDataset(folder, **how).manifest.fields
+        reading = ss.SourceOptions(format=self.format.name, options=self.options or None)
+        fields = ss.ShardDataset(folder, reading=reading).manifest.fields
         raw = {name: "bytes" if kind.is_image else None for name, kind in fields.items()}
-        samples = [dict(one) for one in ss.Reader(folder, fields=raw, **how)]
+        samples = [dict(one) for one in ss.Reader(folder, fields=raw, reading=reading)]
         return [(one.pop("__key__"), {n: v for n, v in one.items() if not n.startswith("__")}) for one in samples]
 
 

@@ -104,7 +104,7 @@ def stub(verb: str) -> Any:
     """Takes what a verb takes, and returns it."""
 
     def taken(*_args: Any, **given: Any) -> dict[str, Any]:
-        return given
+        return {name: value for name, value in given.items() if name in GROUPS[verb]}
 
     taken.__qualname__ = verb
     taken.__signature__ = inspect.signature(VERBS[verb])  # type: ignore[attr-defined]

@@ -369,9 +369,9 @@ def test_every_option_is_an_argument_with_the_same_default() -> None:
         "rank",
         "world_size",
     }
-    objects = {"order", "reads", "ranks", "flat"}
+    objects = {"order", "reads", "ranks"}
     assert of_mixture.keys() - options.keys() == {"sources", "schedule", "unit", "by", "epoch", *objects}
-    assert len(of_dataset.keys() - {"flat"}) <= 27
+    assert len(of_dataset) <= 27
     for parameters in (of_dataset, of_mixture):
         shared = options.keys() & parameters.keys()
         assert {name: parameters[name].default for name in shared} == {name: options[name] for name in shared}

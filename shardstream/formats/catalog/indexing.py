@@ -77,7 +77,6 @@ def index(
     workers: int | None = None,
     storage_options: Mapping[str, Any] | None = None,
     progress: OnProgress | None = None,
-    **flat: Any,
 ) -> IndexReport:
     """Find every sample of a data set of another library once, so that it can be streamed where it lies.
 
@@ -101,7 +100,6 @@ def index(
         workers: Processes; 0 or 1 works in this one. Default: one a core.
         storage_options: Credentials and settings of the store by name.
         progress: Called with a `ProgressEvent` after each object.
-        flat: As of `ShardDataset`.
 
     Raises:
         NotFoundError: There is nothing of a format that is known.

@@ -71,7 +71,6 @@ def export(
     workers: int | None = None,
     progress: OnProgress | None = None,
     storage: StorageOptions | None = None,
-    **flat: Any,
 ) -> ExportReport:
     """Write a data set as single files, WebDataset or MDS shards, or Parquet tables, which others read without us.
 
@@ -93,7 +92,6 @@ def export(
         workers: Processes; ``None`` for one a core, 0 or 1 to work in this process.
         progress: Called with a `ProgressEvent` some ten times a second.
         storage: Credentials and settings of stores, a cache and replicas, as of `repack`.
-        flat: As of `pack`.
 
     Returns:
         What was done.
