@@ -166,6 +166,7 @@ def test_a_list_that_grows_keeps_what_it_held(tmp_path: Path) -> None:
 PEAK = """
 import json, sys
 from pathlib import Path
+from shardstream import ShardOptions
 from shardstream.pack.options import PackOptions
 from shardstream.pack.run import run_pack
 from shardstream.pack.output.receipts import reject_entry
@@ -174,7 +175,7 @@ from shardstream.pack.sources import Reject
 from shardstream.storage import locate, open_store
 
 def packed(source, out):
-    options = PackOptions(format="record", shard_size="1MB", key="id", rows=True)
+    options = PackOptions(format="record", shard_size="1MB", key="id", shards=ShardOptions(rows=True))
     return run_pack(source, out, options, workers=2).rejects
 
 def listed(count, out):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import threading
 from collections.abc import Iterator
 from contextlib import nullcontext
 from copy import copy
@@ -95,6 +96,8 @@ class StepPipeline:
             for number, part in enumerate(groups)
         ]
         self._counted = counters().snapshot()
+        self._iteration: object = None  # what `steps` is at
+        self._turn = threading.Lock()
         self._single = settings.batch_size is None
         self._short = settings.dropped == "short"
         self._lost = LostSlots()
@@ -128,12 +131,20 @@ class StepPipeline:
         return self
 
     def steps(self, coming: WorkerSteps) -> Iterator[Step]:
-        """The steps of an iteration, each with its bytes on their way. When it ends, or is left, threads go."""
+        """The steps of an iteration, each with its bytes on their way. When it ends, or is left, threads go.
+
+        An iteration that is left may end only when it is collected, after the next one began in another thread. Then
+        everything belongs to the next one.
+        """
+        with self._turn:
+            self._iteration = mine = object()
         try:
             steps = iter(coming) if self._ahead is None else self._ahead.steps(coming)
             yield from steps if coming.together == 1 else self._apart(steps, coming)
         finally:
-            self._end()
+            with self._turn:
+                if self._iteration is mine:
+                    self._end()
 
     def _apart(self, together: Iterator[Step], coming: WorkerSteps) -> Iterator[Step]:
         """Steps that are read at once, each by itself."""
