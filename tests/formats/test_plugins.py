@@ -23,6 +23,7 @@ from shardstream.testing import make_dataset
 from tests.formats.catalog.making import webdataset
 
 ROOT = Path(__file__).parents[2]
+PACKAGE = Path(ss.__file__).parent  # tests of a wheel lie elsewhere
 PAGE = (ROOT / "docs/plugins.md").read_text()
 MODULE = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)[0]
 PROJECT = tomllib.loads(re.findall(r"```toml\n(.*?)```", PAGE, re.DOTALL)[0])["project"]
@@ -255,7 +256,7 @@ def run(tmp_path: Path, *path: Path) -> tuple[list[str], str]:
 
 def test_a_checkout_on_the_path_without_metadata(tmp_path: Path, others: Path) -> None:
     (tmp_path / "checkout").mkdir()
-    (tmp_path / "checkout/shardstream").symlink_to(ROOT / "shardstream")
+    (tmp_path / "checkout/shardstream").symlink_to(PACKAGE)
     lines, log = run(tmp_path, tmp_path / "checkout", others)
     assert lines[0] == "no metadata"
     assert not log
@@ -263,7 +264,7 @@ def test_a_checkout_on_the_path_without_metadata(tmp_path: Path, others: Path) -
 
 def test_a_stale_editable_install(tmp_path: Path, others: Path) -> None:
     (tmp_path / "checkout").mkdir()
-    (tmp_path / "checkout/shardstream").symlink_to(ROOT / "shardstream")
+    (tmp_path / "checkout/shardstream").symlink_to(PACKAGE)
     points = {"webdataset": "shardstream.shards.foreign.tar.webdataset:WebDataset", "old": "shardstream.old:Old"}
     write_metadata(tmp_path / "stale", "shardstream", "0.0.1", {"shardstream.formats": points})
     lines, log = run(tmp_path, tmp_path / "checkout", tmp_path / "stale", others)
@@ -276,8 +277,8 @@ def test_a_stale_editable_install(tmp_path: Path, others: Path) -> None:
 
 def test_a_zipped_application(tmp_path: Path, others: Path) -> None:
     with zipfile.ZipFile(tmp_path / "application.zip", "w") as archive:
-        for path in (ROOT / "shardstream").rglob("*.py"):
-            archive.write(path, path.relative_to(ROOT))
+        for path in PACKAGE.rglob("*.py"):
+            archive.write(path, path.relative_to(PACKAGE.parent))
     lines, log = run(tmp_path, tmp_path / "application.zip", others)
     assert "application.zip" in lines[1]
     assert not log
