@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import multiprocessing
 import os
@@ -29,6 +30,13 @@ from shardstream.errors import UsageError
 from ..storage.faults import FaultProxy
 from ..storage.places import WebPlace
 from ..stream.making import numbered, write_dataset
+
+
+@pytest.fixture(autouse=True)
+def _no_loaders_of_other_tests() -> None:
+    """Loaders that other tests left in cycles are runs of this process, too."""
+    gc.collect()
+
 
 FORK: Any = multiprocessing.get_context("fork")
 
