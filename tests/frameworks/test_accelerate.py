@@ -70,7 +70,7 @@ REFUSED = {
     "short batches": 'write ShardDataset(..., dropped="repeat")',
     "batches of batches": "cannot deal out the batches of 4 of the data set: the DataLoader makes batches of 8",
     "a kept state": "has no state to rely on",
-    "two dealers": "Accelerate deals out samples to ranks, and so would world_size=2",
+    "two dealers": "Accelerate deals out samples to ranks, and so would ranks=(0, 2)",
     "an old state": "a state of epoch 3 was loaded, and Accelerate begins epoch 0",
 }
 
