@@ -12,7 +12,6 @@ import os
 import re
 import zlib
 from collections.abc import Callable, Iterator
-from contextlib import suppress
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -194,25 +193,3 @@ def pieces(read: Callable[[int, int], bytes], size: int, codec: Codec, url: str)
             data, one, begun = one.unused_data, codec.make(), False
     if begun:
         raise FormatError(f"the {codec.name} file is cut off", url=url, offset=size, hint="copy or compress it again")
-
-
-def plain_start(start: bytes, most: int) -> bytes:
-    """The first bytes that a file holds, decompressed: at most so many, as far as they are sound.
-
-    Args:
-        start: The first bytes of the file as it is stored.
-        most: Bytes that are wanted.
-
-    Raises:
-        MissingExtraError: What it is compressed with needs a package that is not installed.
-    """
-    codec = next((codec for codec in CODECS if codec.magic.match(start)), None)
-    if codec is None:
-        return start[:most]
-    out = bytearray()
-    with suppress(FormatError):  # where the bytes end
-        for _, piece in pieces(lambda begin, end: start[begin:end], len(start), codec, ""):
-            out += piece
-            if len(out) >= most:
-                break
-    return bytes(out[:most])

@@ -11,6 +11,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from shardstream.errors import FormatError, NotFoundError, SourceError, UsageError
+from shardstream.formats.blocks.compressed import plain_start
 from shardstream.formats.blocks.found_blocks import OR_PACK
 from shardstream.formats.catalog.places import rooted
 from shardstream.formats.sources.containers import (
@@ -25,15 +26,19 @@ from shardstream.formats.sources.containers import (
 from shardstream.formats.sources.packages import open_package
 from shardstream.pack.sources.base import Source, SourceReading, StreamSource
 from shardstream.pack.sources.lists.columns import Wanted
-from shardstream.pack.sources.lists.source import open_rows, suffix_of
+from shardstream.pack.sources.lists.json_rows import rows_of
+from shardstream.pack.sources.lists.mapping import FieldRule
+from shardstream.pack.sources.lists.source import ListSource, open_text_list, suffix_of
 from shardstream.pack.sources.recognizers import Place, Recognizer
+from shardstream.shards.field_names import usable_field
 from shardstream.shards.heads import is_no_data_set
-from shardstream.storage import Location
+from shardstream.storage import Location, open_object
 
 if TYPE_CHECKING:
     from shardstream.formats.sources.foreign import ForeignSource
     from shardstream.formats.sources.table_rows import TableRows
 
+_START = 4 << 20  # bytes of JSON lines whose rows tell the columns
 _DESCRIPTIONS = (".json", ".yaml", ".yml")  # COCO, or a data.yaml of YOLO
 
 
@@ -55,7 +60,7 @@ class ExternalDatasets(Recognizer):
             return self._dataset(place, wanted)
         except FormatError as error:
             if OR_PACK in (error.hint or "") and place.listing is None and may_be_rows(place.text, wanted):
-                return open_rows(place.location, wanted)  # compressed so that it can only be read in order
+                return _rows_in_order(place.location, wanted)  # compressed so that it can only be read in order
             raise
 
     def _dataset(self, place: Place, wanted: Wanted) -> ForeignSource | None:
@@ -103,6 +108,17 @@ class Tables(Recognizer):
 
 
 RECOGNIZERS: Sequence[Recognizer] = (PackageDatasets(), ExternalDatasets(), Tables())
+
+
+def _rows_in_order(location: Location, wanted: Wanted) -> ListSource:
+    """JSON lines whose rows are samples, read as a list with all columns of its first rows."""
+    store, name = open_object(location)
+    start = bytes(store.get(name, 0, min(_START, store.size(name))))
+    rows = rows_of(plain_start(start, _START), whole=False).rows
+    columns = {usable_field(column): column for row in rows for column in row}
+    rules = tuple(FieldRule(field, column, None, column) for field, column in columns.items())
+    key = wanted.key if wanted.key not in ("path", "stem", "auto") else "line"
+    return open_text_list(location, replace(wanted, key=key, fields=rules))
 
 
 def _refuse_groups(place: Place) -> None:

@@ -13,22 +13,20 @@ import json
 import os
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
-from dataclasses import replace
 from functools import partial
 
 import numpy as np
 import xxhash
 from numpy.typing import NDArray
 
-from shardstream.dataset.lists.decompression import plain_name, plain_start
+from shardstream.dataset.lists.decompression import plain_name
 from shardstream.dataset.lists.list_file import ListFile, open_list
 from shardstream.errors import SourceError, UsageError
 from shardstream.pack.sources.keys import MODES, KeyRule
 from shardstream.pack.sources.lists.columns import Columns, Wanted, settled, understand
-from shardstream.pack.sources.lists.json_rows import rows_of
 from shardstream.pack.sources.lists.line_reader import LineReader
 from shardstream.pack.sources.lists.lines import LineIndex, index_lines, survey, text_pieces
-from shardstream.pack.sources.lists.mapping import FieldRule, declared_types, types_alone
+from shardstream.pack.sources.lists.mapping import declared_types, types_alone
 from shardstream.pack.sources.lists.mpdataset import CLASSES_OF_MPDATASET, LIST_OF_MPDATASET, listed_classes
 from shardstream.pack.sources.lists.quotes import COMMA, TAB, TabQuotes, tab_quotes
 from shardstream.pack.sources.lists.records import (
@@ -43,7 +41,6 @@ from shardstream.pack.sources.lists.records import (
 from shardstream.pack.sources.lists.scan import scan
 from shardstream.pack.sources.lists.spool import Records, RecordSource
 from shardstream.pack.sources.paths import Origin, join
-from shardstream.shards.field_names import usable_field
 from shardstream.storage import Location, open_object, open_store
 
 _FIRST = 100
@@ -186,24 +183,6 @@ def _classes_beside(location: Location) -> tuple[str, ...] | None:
     store, name = open_object(location)
     beside = f"{name.rpartition('/')[0]}/{CLASSES_OF_MPDATASET}".lstrip("/")
     return listed_classes(store, beside)
-
-
-def open_rows(location: Location, wanted: Wanted) -> ListSource:
-    """JSON lines whose rows are samples, read as a list with all columns of its first rows.
-
-    For what is compressed so that it can only be read in order.
-
-    Raises:
-        SourceError, DuplicateKeyError, UsageError: As `open_text_list`.
-        StorageError: It cannot be read.
-    """
-    store, name = open_object(location)
-    start = bytes(store.get(name, 0, min(_HEAD, store.size(name))))
-    rows = rows_of(plain_start(start, _HEAD), whole=False).rows
-    columns = {usable_field(column): column for row in rows for column in row}
-    rules = tuple(FieldRule(field, column, None, column) for field, column in columns.items())
-    key = wanted.key if wanted.key not in ("path", "stem", "auto") else "line"
-    return open_text_list(location, replace(wanted, key=key, fields=rules))
 
 
 def _values(kind: CellKind, records: Sequence[bytes], column: Column) -> Iterator[object]:
