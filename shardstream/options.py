@@ -46,6 +46,7 @@ class Option:
         metavar: What its help calls the value.
         least: The least value that the flag takes, of a number.
         verbs: The verbs that take it; empty for all that take the dataclass.
+        default: The default of the field.
     """
 
     help: str
@@ -54,6 +55,11 @@ class Option:
     metavar: str | None
     least: int | None
     verbs: tuple[str, ...]
+    default: Any
+
+    def taken_by(self, verb: str) -> bool:
+        """Whether a verb that takes the dataclass takes it."""
+        return not self.verbs or verb in self.verbs
 
 
 def option(
@@ -86,9 +92,10 @@ def options_of(kind: type) -> dict[str, Option]:
     for one in fields(kind):
         if _KEY not in one.metadata:
             continue
-        help, was, flag, *rest = one.metadata[_KEY]
+        help, was, flag, metavar, least, verbs = one.metadata[_KEY]
         was = was or one.name
-        found[one.name] = Option(help, was, flag or f"--{was.replace('_', '-')}", *rest)
+        flag = flag or f"--{was.replace('_', '-')}"
+        found[one.name] = Option(help, was, flag, metavar, least, verbs, one.default)
     return found
 
 
@@ -129,8 +136,7 @@ def check_taken(options: Any, verb: str, *, by: str) -> None:
     """
     known = {} if options is None else options_of(type(options))
     for name, said in known.items():
-        default = type(options).__dataclass_fields__[name].default
-        if said.verbs and verb not in said.verbs and getattr(options, name) != default:
+        if not said.taken_by(verb) and getattr(options, name) != said.default:
             raise UsageError(
                 f"{verb} takes no {spelled(by, type(options), [name])}",
                 hint=f"leave `{name}` out: it is an option of {' and '.join(said.verbs)}",
@@ -286,7 +292,7 @@ class _Flat:
             of.was: (argument, name)
             for argument, kind in self.groups.items()
             for name, of in options_of(kind).items()
-            if not of.verbs or self.verb in of.verbs
+            if of.taken_by(self.verb)
         }
 
     def _both(self, flat: str, now: str) -> UsageError:

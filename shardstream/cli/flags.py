@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import json
 import os
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -82,14 +81,13 @@ def flags_of(table: type, verb: str | None) -> dict[str, Any]:
     return {
         said.was: _flag(hints[name], said)
         for name, said in options_of(table).items()
-        if verb is None or not said.verbs or verb in said.verbs
+        if verb is None or said.taken_by(verb)
     }
 
 
 def defaults_of(table: type) -> dict[str, Any]:
     """The defaults of its flags."""
-    plain = {one.name: one.default for one in dataclasses.fields(table)}
-    return {said.was: plain[name] for name, said in options_of(table).items()}
+    return {said.was: said.default for said in options_of(table).values()}
 
 
 def _flag(kind: Any, said: Option) -> Any:
@@ -119,10 +117,11 @@ def arguments_of(flags: Mapping[str, Any], verb: Callable[..., Any] | None = Non
     plain = {name: value.value if isinstance(value, Enum) else value for name, value in flags.items()}
     given = plain | {name: _PARSERS[name](value) for name, value in plain.items() if name in _PARSERS}
     for argument, table in getattr(verb, "groups", {}).items():
-        named = {said.was: name for name, said in options_of(table).items()}
-        values = {field: given.pop(name) for name, field in named.items() if name in given}
-        kept = {one.name: one.default for one in dataclasses.fields(table)}
-        set_ = {name: value for name, value in values.items() if value != kept[name] and value not in (None, [])}
+        set_: dict[str, Any] = {}
+        for name, said in options_of(table).items():
+            value = given.pop(said.was, said.default)
+            if value != said.default and value not in (None, []):
+                set_[name] = value
         given[argument] = table(**set_) if set_ else None
     return given
 

@@ -269,7 +269,7 @@ def settings_of(changes: Mapping[str, Any], verb: str, known: Container[str]) ->
     if "ranks" in changes:
         new |= ranks_of(new.pop("ranks"))
     for argument, kind in _GROUPS.items():
-        taken = [name for name, one in options_of(kind).items() if not one.verbs or verb in one.verbs]
+        taken = [name for name, one in options_of(kind).items() if one.taken_by(verb)]
         places |= dict.fromkeys(taken, argument)
         if argument in changes:
             options = new.pop(argument) or kind()
