@@ -24,7 +24,7 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 from shardstream import errors
-from shardstream.attributes import no_attribute
+from shardstream.attributes import imported_attribute
 from shardstream.version import __version__ as __version__
 
 if TYPE_CHECKING:
@@ -156,9 +156,7 @@ if not TYPE_CHECKING:  # type checkers find misspelt names themselves
     def __getattr__(name: str) -> Any:
         if name in _MODULES:
             return import_module(_MODULES[name])
-        if name in _LAZY:
-            return getattr(import_module(_LAZY[name]), name)
-        raise no_attribute(__name__, name, __all__)
+        return imported_attribute(__name__, name, _LAZY, __all__)
 
 
 def __dir__() -> list[str]:

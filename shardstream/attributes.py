@@ -1,10 +1,29 @@
-"""Attributes that a package does not have."""
+"""Attributes of packages: imported at first use, or missing."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from importlib import import_module
+from typing import Any
 
 from shardstream.errors import did_you_mean
+
+
+def imported_attribute(module: str, name: str, places: Mapping[str, str], names: Iterable[str]) -> Any:
+    """Import an attribute of a package at its first use.
+
+    Args:
+        module: The package.
+        name: The attribute.
+        places: The modules that have such attributes, by the names of these.
+        names: Public names of the package, for `no_attribute`.
+
+    Raises:
+        AttributeError: There is no such attribute.
+    """
+    if name in places:
+        return getattr(import_module(places[name]), name)
+    raise no_attribute(module, name, names)
 
 
 def no_attribute(module: str, name: str, names: Iterable[str]) -> AttributeError:

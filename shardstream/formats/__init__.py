@@ -37,10 +37,9 @@ No code of the other libraries is needed, except for ``isolated/``, and nothing 
 
 from __future__ import annotations
 
-from importlib import import_module
 from typing import Any
 
-from shardstream.attributes import no_attribute
+from shardstream.attributes import imported_attribute
 
 __all__ = ["find_dataset", "rooted"]
 
@@ -49,6 +48,4 @@ _LAZY = {"find_dataset": "shardstream.formats.catalog.dataset", "rooted": "shard
 
 
 def __getattr__(name: str) -> Any:
-    if name in _LAZY:
-        return getattr(import_module(_LAZY[name]), name)
-    raise no_attribute(__name__, name, __all__)
+    return imported_attribute(__name__, name, _LAZY, __all__)

@@ -15,10 +15,9 @@
 =================  ====================================================================
 """
 
-from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from shardstream.attributes import no_attribute
+from shardstream.attributes import imported_attribute
 from shardstream.stream.base import Stream
 from shardstream.stream.dataset import ShardDataset
 from shardstream.stream.tensors.crops import Crops
@@ -46,6 +45,4 @@ _LAZY = {
 if not TYPE_CHECKING:  # type checkers find misspelt names themselves
 
     def __getattr__(name: str) -> Any:
-        if name in _LAZY:
-            return getattr(import_module(_LAZY[name]), name)
-        raise no_attribute(__name__, name, __all__)
+        return imported_attribute(__name__, name, _LAZY, __all__)

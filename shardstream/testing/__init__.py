@@ -26,10 +26,9 @@ A conformance class is subclassed in a test file; pytest then collects its metho
 
 from __future__ import annotations
 
-from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from shardstream.attributes import no_attribute
+from shardstream.attributes import imported_attribute
 
 if TYPE_CHECKING:
     from shardstream.testing.backend import BackendConformance
@@ -51,24 +50,22 @@ __all__ = [
     "make_dataset",
 ]
 
-_MODULES = {
-    "BackendConformance": "backend",
-    "FormatConformance": "format",
-    "FramingConformance": "framing",
-    "MemoryStore": "memory",
-    "ReadOnlyStoreConformance": "store",
-    "SourceConformance": "source",
-    "StoreConformance": "store",
-    "make_dataset": "dataset",
+_LAZY = {
+    "BackendConformance": "shardstream.testing.backend",
+    "FormatConformance": "shardstream.testing.format",
+    "FramingConformance": "shardstream.testing.framing",
+    "MemoryStore": "shardstream.testing.memory",
+    "ReadOnlyStoreConformance": "shardstream.testing.store",
+    "SourceConformance": "shardstream.testing.source",
+    "StoreConformance": "shardstream.testing.store",
+    "make_dataset": "shardstream.testing.dataset",
 }
 
 
 if not TYPE_CHECKING:  # type checkers find misspelt names themselves
 
     def __getattr__(name: str) -> Any:
-        if name in _MODULES:
-            return getattr(import_module(f"shardstream.testing.{_MODULES[name]}"), name)
-        raise no_attribute(__name__, name, __all__)
+        return imported_attribute(__name__, name, _LAZY, __all__)
 
 
 def __dir__() -> list[str]:
