@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
+from itertools import islice
 from typing import Any
 
 from shardstream.dataset.lists.decompression import plain_name
@@ -16,6 +17,7 @@ from shardstream.errors import UnsupportedError, UsageError
 from shardstream.formats.contract import ObjectListing, Recognized, SourceObject
 from shardstream.formats.files.columns import columns_of
 from shardstream.formats.files.names import below, key_of
+from shardstream.formats.files.tables import is_table, rows_of_table
 from shardstream.formats.files.text import first_records, records, text_pieces
 from shardstream.formats.files.values import CellValues, FileValues, LabelValues, values_of
 from shardstream.formats.scans.object_bytes import ObjectBytes
@@ -25,6 +27,7 @@ from shardstream.pack.sources.lists.quotes import COMMA, TAB, tab_quotes
 from shardstream.pack.sources.lists.records import (
     DELIMITERS,
     Broken,
+    CellKind,
     Cells,
     ends_with_label,
     list_kind,
@@ -39,6 +42,7 @@ SUFFIXES = ("tsv", "csv", "txt", "lst", "jsonl", "ndjson", "json")
 _HEAD = 1 << 20
 _MOST_LOST = 100_000  # lines
 _SHOWN = 80
+_FIRST = 100
 _OUTSIDE = (
     "put the list where its files are; or say where they are: SourceOptions(options={'root': 'FOLDER'}) "
     "(--format-option root=FOLDER)"
@@ -83,7 +87,7 @@ def scanned(data: ObjectBytes, about: Mapping[str, Any]) -> Iterator[ScannedRows
     Raises:
         FormatError: It is not a list, or a line cannot be read; names it.
     """
-    found = _List(data, about, whole=True)
+    found = (_Table if is_table(data.path) else _List)(data, about, whole=True)
     if not found.see():
         raise UnsupportedError("the list has no line", url=data.url, hint="give one with a file a line")
     yield from found.rows()
@@ -105,8 +109,9 @@ class _List:
         options = about["options"]
         self.folder = data.path.rpartition("/")[0] if "root" not in options else self._given(options["root"])
         name = plain_name(data.path.rpartition("/")[2])
-        head = first_records(data, delimiter=COMMA if suffix_of(name) == "csv" else None)
-        self.kind = list_kind(
+        known: CellKind | None = about.get("kind")
+        head = self._first(COMMA if suffix_of(name) == "csv" and known is None else None)
+        self.kind = known or list_kind(
             name, [raw for _, raw in head], partial(ends_with_label, is_name=lambda _: options.get("labels") == "name")
         )
         self.note = ""
@@ -129,7 +134,19 @@ class _List:
         self.columns = columns_of(self.kind, cells, options, about.get("chosen", {}), data.url)
         if self.columns.header and self.kind != "json":
             self._header_line = line
-        self.values = [values_of(one, data.url, self._place, options.get("labels")) for one in self.columns.fields]
+        self._whole_keys = bool(about.get("several"))
+        self.values = [
+            values_of(one, data.url, self._place, options.get("labels"), typed=bool(about.get("typed")))
+            for one in self.columns.fields
+        ]
+
+    def _first(self, delimiter: bytes | None) -> list[tuple[int, bytes]]:
+        """The first records, with their lines."""
+        return first_records(self._data, delimiter=delimiter)
+
+    def _records(self) -> Iterator[tuple[int, bytes]]:
+        """All records, with their lines."""
+        return records(self._data, delimiter=DELIMITERS.get(self.kind))
 
     def _given(self, text: str) -> str:
         """The folder below the root that a user says names are taken from; UsageError."""
@@ -152,7 +169,7 @@ class _List:
         """
         pairs: list[tuple[Any, Callable[[Any], None]]]
         pairs = [(field.column, act) for field, act in zip(self.columns.fields, acts, strict=True)]
-        for line, raw in records(self._data, delimiter=DELIMITERS.get(self.kind)):
+        for line, raw in self._records():
             if line == self._header_line or line in self._lost:
                 continue
             try:
@@ -223,7 +240,7 @@ class _List:
         if self.columns.key is not None:
             return self._key_of(cells)
         if files is not None:
-            return key_of(files.paths[-1], len(files.common or ""))
+            return key_of(files.paths[-1], 0 if self._whole_keys else len(files.common or ""))
         return numbered_keys(self._data.path, number, 1)[0]
 
     def _key_of(self, cells: Cells) -> str:
@@ -233,6 +250,16 @@ class _List:
         if not key:
             raise Broken("the line has no key")
         return key
+
+
+class _Table(_List):
+    """A list in a Parquet file: a record is a row, as the JSON object that it would be in a list of these."""
+
+    def _first(self, delimiter: bytes | None) -> list[tuple[int, bytes]]:
+        return list(islice(self._records(), _FIRST))
+
+    def _records(self) -> Iterator[tuple[int, bytes]]:
+        return rows_of_table(self._data)
 
 
 def _object(raw: bytes) -> dict[str, Any]:

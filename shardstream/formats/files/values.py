@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from typing import Any
@@ -29,6 +30,8 @@ from shardstream.shards.fields import FieldType
 from shardstream.shards.index import Column, bitmap_of
 from shardstream.shards.scalars import to_scalar
 
+_PLAIN_INTEGER = re.compile(r"-?(0|[1-9][0-9]{0,18})")
+_PLAIN_NUMBER = re.compile(r"-?(?:(?:0|[1-9][0-9]*)(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][-+]?[0-9]+)?|nan", re.IGNORECASE)
 _MOST_NAMES = 1_000_000
 _MOST_SUFFIXES = 100
 
@@ -49,7 +52,9 @@ class CellValues(ABC):
         """What was taken; then there is nothing."""
 
 
-def values_of(field: ListField, url: str, place: Callable[[str], str], labels: str | None) -> CellValues:
+def values_of(
+    field: ListField, url: str, place: Callable[[str], str], labels: str | None, *, typed: bool = False
+) -> CellValues:
     """What takes the cells of a field.
 
     Args:
@@ -57,13 +62,14 @@ def values_of(field: ListField, url: str, place: Callable[[str], str], labels: s
         url: The list, for messages.
         place: Gives the object that a list names; `Broken` where it may not.
         labels: What labels are: ``"int"``, ``"name"``, or ``None`` to find it out.
+        typed: Whether text is a number where all cells of its column are numbers, or empty.
     """
     if field.kind == FILE:
         return FileValues(field, url, place)
     if field.kind == LABEL:
         return LabelValues(field, labels)
     if field.kind == ANY:
-        return AnyValues(field)
+        return TextValues(field) if typed else AnyValues(field)
     return HeldValues(field, field.kind) if field.kind in ("str", "json") else NumberValues(field, field.kind)
 
 
@@ -294,6 +300,30 @@ class AnyValues(CellValues):
 
     def taken(self) -> Column:
         return self._settled().taken()
+
+
+class TextValues(AnyValues):
+    """Cells as they stand, but text that all cells of a column have as numbers, or true and false, as these."""
+
+    def see(self, cell: Any) -> None:
+        if not isinstance(cell, str):
+            super().see(cell)
+        elif cell.strip():
+            self._kinds.add(_kind_of_text(cell.strip()))
+
+    def _settled(self) -> CellValues:
+        if "str" in self._kinds and self._kinds <= {"str", "int64", "float64", "bool"}:
+            self._kinds = {"str"}
+        return super()._settled()
+
+
+def _kind_of_text(text: str) -> str:
+    """The type of a number, true or false; ``str`` for all else, also of digits that a number would lose."""
+    if text in ("True", "False", "true", "false"):
+        return "bool"
+    if _PLAIN_INTEGER.fullmatch(text):
+        return "int64" if -(1 << 63) <= int(text) < 1 << 63 else "str"
+    return "float64" if _PLAIN_NUMBER.fullmatch(text) else "str"
 
 
 class _JsonValues(HeldValues):

@@ -5,6 +5,7 @@
 ``foreign``        ``ForeignSource``: a dataset that is opened in place
 ``foreign_items``  its rows as items to pack
 ``packages``       formats that only their own packages read
+``layouts``        lists beside directories of files, as imagefolder and corpora of speech have them
 ``tables``         lists in Parquet and Arrow files
 ``table_fields``   their columns as the readers in place have them
 ``table_rows``     whether the rows of a table are samples or lines of a list

@@ -14,6 +14,7 @@ from shardstream.errors import FormatError, NotFoundError, SourceError, UsageErr
 from shardstream.formats.blocks.compressed import plain_start
 from shardstream.formats.blocks.found_blocks import OR_PACK
 from shardstream.formats.catalog.places import rooted
+from shardstream.formats.files.layouts import LISTS, layout_of_directory, layout_of_list
 from shardstream.formats.sources.containers import (
     TABLES,
     first_table,
@@ -29,10 +30,11 @@ from shardstream.pack.sources.lists.columns import Wanted
 from shardstream.pack.sources.lists.json_rows import rows_of
 from shardstream.pack.sources.lists.mapping import FieldRule
 from shardstream.pack.sources.lists.source import ListSource, open_text_list, suffix_of
+from shardstream.pack.sources.paths import scheme_of
 from shardstream.pack.sources.recognizers import Place, Recognizer
 from shardstream.shards.field_names import usable_field
 from shardstream.shards.heads import is_no_data_set
-from shardstream.storage import Location, open_object
+from shardstream.storage import Location, open_object, open_store
 
 if TYPE_CHECKING:
     from shardstream.formats.sources.foreign import ForeignSource
@@ -50,6 +52,28 @@ class PackageDatasets(Recognizer):
         if found is not None:
             _refuse_groups(place)
         return found
+
+
+class Layouts(Recognizer):
+    """Lists beside directories of files: imagefolder, Kaggle, Common Voice, LJSpeech, LibriSpeech."""
+
+    def recognize(self, place: Place, wanted: Wanted) -> Source | StreamSource | None:
+        reading, listing = place.reading, place.listing
+        if place.group != "file" or reading.format is not None or reading.options or wanted.other_origins:
+            return None
+        if listing is not None and place.is_directory:
+            root = listing.root
+            found = layout_of_directory(open_store(root), place.look.names, split_names=reading.split_names)
+        elif listing is None and not wanted.fields and _is_list(place):
+            root, (name,) = named_files(place.text, place.locate)
+            found = layout_of_list(open_store(root), name)
+        else:
+            return None
+        if found is None:
+            return None
+        from shardstream.formats.sources.layouts import LayoutSource
+
+        return LayoutSource(root, found, wanted)
 
 
 class ExternalDatasets(Recognizer):
@@ -107,7 +131,7 @@ class Tables(Recognizer):
         return _row_source(root, names, place.reading, rows)
 
 
-RECOGNIZERS: Sequence[Recognizer] = (PackageDatasets(), ExternalDatasets(), Tables())
+RECOGNIZERS: Sequence[Recognizer] = (PackageDatasets(), Layouts(), ExternalDatasets(), Tables())
 
 
 def _rows_in_order(location: Location, wanted: Wanted) -> ListSource:
@@ -119,6 +143,13 @@ def _rows_in_order(location: Location, wanted: Wanted) -> ListSource:
     rules = tuple(FieldRule(field, column, None, column) for field, column in columns.items())
     key = wanted.key if wanted.key not in ("path", "stem", "auto") else "line"
     return open_text_list(location, replace(wanted, key=key, fields=rules))
+
+
+def _is_list(place: Place) -> bool:
+    """Whether a list is named, in a place that tells what is beside it."""
+    web = scheme_of(place.text) in ("http", "https")
+    there = not place.location.local or os.path.exists(place.location.url)
+    return place.text.lower().endswith(LISTS) and there and not web
 
 
 def _refuse_groups(place: Place) -> None:

@@ -20,10 +20,11 @@ from shardstream.pack.sources.lists.quotes import COMMA, TAB
 from shardstream.shards.fields import FieldType
 from shardstream.text import valid_unicode, without_credentials
 
-CellKind: TypeAlias = Literal["tab", "tsv", "csv", "commas", "blank", "lst", "json", "packed"]
+CellKind: TypeAlias = Literal["tab", "tsv", "csv", "commas", "blank", "bars", "words", "lst", "json", "packed"]
 """How the columns of a record are told apart: ``tab`` (also lines of one column), ``tsv`` (tabs, with quotes as csv
 writes them), ``csv``, ``commas`` (of MPDataset: a path, two commas, a label), ``blank`` (a path, which may hold blanks,
-then a label), ``lst`` (of MXNet: number, labels, path, with tabs), ``json`` (an object), ``packed`` (a msgpack list,
+then a label), ``bars`` (of LJSpeech: columns between bars, without quotes), ``words`` (of LibriSpeech: a word, then
+text), ``lst`` (of MXNet: number, labels, path, with tabs), ``json`` (an object), ``packed`` (a msgpack list,
 which is how other kinds of lists are copied to a temporary file)."""
 
 Column: TypeAlias = int | str
@@ -80,6 +81,10 @@ def split(kind: CellKind, raw: bytes) -> Cells:
         return text.split("\t")
     if kind == "commas":
         return text.split(",,")[:2]
+    if kind == "bars":
+        return text.split("|")
+    if kind == "words":
+        return text.split(" ", 1)
     if kind == "blank":
         stripped = text.rstrip(" \t\v\f")
         words = list(_BLANKS.finditer(stripped))
