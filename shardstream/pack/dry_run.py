@@ -107,7 +107,7 @@ def dry_run(
         else:
             check_apart(origin.root, Destination(place, open_store(place), None, ()))
             layout = make_layout(origin, options, files, open_store(here))
-            types = dict(layout.types)
+            types, options = dict(layout.types), layout.options
             warming, probed = (sampled(origin, count) for count in (_WARMING, PROBED))
 
         def packed(part: SourcePart, name: str) -> ShardResult:
@@ -177,7 +177,7 @@ def _told(
         rejected=tally.rejects,
         rejects=rejects,
         stage=tally.bottleneck and tally.bottleneck[0],
-        notes=tuple(origin.notes),
+        notes=(*origin.notes, *(() if layout is None else layout.notes)),
         holds=None if old is None else old.samples,
         complete=old is not None and layout is not None and old.plan == layout.fingerprint,
     )

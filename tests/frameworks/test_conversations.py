@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 import shardstream as ss
-from shardstream.errors import SourceError, UsageError
+from shardstream.errors import UsageError
 from shardstream.pack.options import PackOptions
 
 from ..pack.bins.test_windows import pieces_of
@@ -119,12 +119,19 @@ def test_special_tokens_in_what_is_said_are_rejected(tmp_path: Path) -> None:
     assert len(packed(tmp_path / "allowed", [*SAID[:3], sly], chat(), allow_special=True)) == 4
 
 
+def test_conversations_of_sharegpt_are_those_of_openai(tmp_path: Path) -> None:
+    names = {"user": "human", "assistant": "gpt"}
+    shared = [[{"from": names[one["role"]], "value": one["content"]} for one in said] for said in SAID]
+    found = [packed(tmp_path / str(i), said, chat(), 0) for i, said in enumerate((shared, SAID))]
+    assert list(found[0].values()) == list(found[1].values())
+
+
 def test_a_template_that_marks_nothing_is_refused(tmp_path: Path) -> None:
     plain = TEMPLATE.replace("{% generation %}", "").replace("{% endgeneration %}", "")
     for template, words in ((plain, "does not mark what the assistant says"), (None, "no chat template")):
         with pytest.raises(UsageError, match=words):
             PackOptions(bins=ss.PackedSequences(8, tokenizer=chat(template), messages="messages"))
-    with pytest.raises(SourceError, match="it has no field 'said', which holds its messages"):
+    with pytest.raises(UsageError, match="no sample has a field 'said', which is to hold its messages"):
         ss.pack(
             [{"__key__": "a", "n": 1}],
             tmp_path / "x",

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import KW_ONLY, dataclass, fields
+from collections.abc import Collection
+from dataclasses import KW_ONLY, dataclass, fields, replace
 from functools import cached_property
 from typing import Any
 
 from shardstream.errors import UsageError
 from shardstream.options import PACK, check_choices, option, options_of
 from shardstream.pack.bins.binning import Binning, Long, Packing, TokenDtype
-from shardstream.pack.bins.texts import DEFAULT_SECONDS, Texts
+from shardstream.pack.bins.texts import DEFAULT_SECONDS, TEXT_FIELDS, Texts, find_text
 from shardstream.pack.bins.tokenizers import Tokenizer, tokenizer_of
 from shardstream.shards.field_names import check_field_name
 
@@ -43,7 +44,8 @@ class PackedSequences:
             function of a ``str`` that returns integers. Default: documents have tokens, in ``field``.
         tokenizer_id: What a function is known by, with its version: another one is another data set, and tokens of two
             are not appended to each other. Also for tokens that come ready.
-        text_field: The field that holds the text of a document, by default ``"text"``. Tokens take its place.
+        text_field: The field that holds the text of a document. Tokens take its place. Default: ``"text"``, or the one
+            of ``"content"``, ``"body"``, and ``"raw_content"`` that documents have.
         messages: The field that holds a conversation, a list of ``{"role": ..., "content": ...}``, in place of a text:
             it becomes one document by the chat template of ``tokenizer``, a tokenizer of ``transformers``. What the
             assistant says is learned from, as the template marks it.
@@ -94,7 +96,12 @@ class PackedSequences:
         metavar="FILE|MODULE:NAME",
         verbs=PACK,
     )
-    text_field: str = option("text", "The field that holds the text of a document.", metavar="FIELD", verbs=PACK)
+    text_field: str | None = option(
+        None,
+        "The field that holds the text of a document. (default: text, content, body, or raw_content)",
+        metavar="FIELD",
+        verbs=PACK,
+    )
     messages: str | None = option(
         None, "The field that holds a conversation, for --tokenize's chat template.", metavar="FIELD", verbs=PACK
     )
@@ -165,7 +172,7 @@ class PackedSequences:
                         hint="say by what: bins=PackedSequences(8192, tokenizer=...) (--tokenize)",
                     )
             return None
-        name = self.text_field if self.messages is None else self.messages
+        name = (self.text_field or TEXT_FIELDS[0]) if self.messages is None else self.messages
         check_field_name(name)
         _check_seconds(self.template_seconds)
         conversations = self.messages is not None
@@ -177,6 +184,22 @@ class PackedSequences:
     def document_field(self) -> str:
         """The field that makes a document what it is."""
         return self.field if self.texts is None else self.texts.field
+
+    def reading(self, fields: Collection[str], *, url: str) -> PackedSequences:
+        """The same with the field of texts that documents have.
+
+        Args:
+            fields: The fields that some documents have.
+            url: The source, for messages.
+
+        Raises:
+            UsageError: No field, or several, may hold the text.
+        """
+        if self.texts is None:
+            return self
+        given = self.texts.field if self.texts.conversations else self.text_field
+        found = find_text(given, fields, conversations=self.texts.conversations, url=url)
+        return self if self.texts.conversations else replace(self, text_field=found)
 
     def _token(self, name: str, tokenizer: Tokenizer | None) -> int | None:
         """The number of a token that an option names."""

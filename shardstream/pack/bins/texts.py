@@ -2,15 +2,56 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Collection, Generator
 from dataclasses import dataclass
 from typing import Any
 
+from shardstream.errors import UsageError, did_you_mean
 from shardstream.pack.bins.tokenizers import Tokenizer, Tokens
 from shardstream.pack.encode.files import Unreadable
 
+TEXT_FIELDS = ("text", "content", "body", "raw_content")
+"""What fields of texts are called, where nobody names one."""
+_CONVERSATIONS = ("messages", "conversations", "conversation", "chat")
+_ROLES = {
+    **dict.fromkeys(("human", "user"), "user"),
+    **dict.fromkeys(("gpt", "chatgpt", "assistant", "model", "function_call"), "assistant"),
+    **dict.fromkeys(("tool", "function", "function_response", "observation"), "tool"),
+    "system": "system",
+}
+"""Roles of a message, by whom ShareGPT says that it is from."""
 DEFAULT_SECONDS = 10.0
 """Processor time of a chat template for one conversation: most take milliseconds."""
+
+
+def find_text(given: str | None, fields: Collection[str], *, conversations: bool, url: str) -> str:
+    """The field that holds the texts, or messages, of documents.
+
+    Args:
+        given: The field that the user named.
+        fields: The fields that some documents have.
+        conversations: Whether these are messages.
+        url: The source, for messages.
+
+    Raises:
+        UsageError: There is no such field, or none of the usual ones, or several of them.
+    """
+    usual = [name for name in TEXT_FIELDS if name in fields]
+    if given in fields or (given is None and TEXT_FIELDS[0] in fields):
+        return given or TEXT_FIELDS[0]
+    flag = "--messages (messages=)" if conversations else "--text-field (text_field=)"
+    if given is None and len(usual) > 1:
+        raise UsageError(
+            f"several fields may hold the text: {', '.join(usual)}", url=url, hint=f"name one: {flag}, as {usual[0]}"
+        )
+    if given is None and usual:
+        return usual[0]
+    likely = [name for name in (_CONVERSATIONS if conversations else TEXT_FIELDS) if name in fields]
+    meant = f"did you mean {likely[0]!r}? " if likely else did_you_mean(given or TEXT_FIELDS[0], list(fields))
+    what = f"no sample has a field {given!r}, which is to hold its {'messages' if conversations else 'text'}"
+    if given is None:
+        what = f"no field is called {', '.join(TEXT_FIELDS[:-1])}, or {TEXT_FIELDS[-1]}"
+    raise UsageError(what, url=url, hint=f"{meant}name it: {flag}; the fields are {', '.join(sorted(fields))}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,10 +119,29 @@ class Texts:
             raise Unreadable(f"field {self.field!r} is not a list of messages with role and content")
         if not messages:
             return Tokens(None)
-        found = yield messages
+        found = yield [_message(number, one) for number, one in enumerate(messages)]
         if not found.learned.any():
             raise Unreadable("the assistant says nothing in it")
         return found
+
+
+def _message(number: int, message: dict[str, Any]) -> dict[str, Any]:
+    """A message with role and content; those of ShareGPT have ``from`` and ``value``. `Unreadable` for all else."""
+    if "role" in message:
+        return message
+    if not {"from", "value"} <= message.keys():
+        names = ", ".join(map(repr, message)) or "nothing"
+        raise Unreadable(
+            f"message {number} has {names}, not role and content, or from and value; transform= can convert it"
+        )
+    who = message["from"]
+    role = _ROLES.get(who.lower()) if isinstance(who, str) else None
+    if role is None:
+        raise Unreadable(
+            f"message {number} is from {who!r}, which is none of {', '.join(_ROLES)}; transform= can convert it"
+        )
+    others = {name: value for name, value in message.items() if name not in ("from", "value")}
+    return {"role": role, "content": message["value"], **others}
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from shardstream.errors import NotFoundError, SourceError, UsageError, did_you_mean
 from shardstream.pack.bins.documents import DocumentEncoder
+from shardstream.pack.bins.texts import TEXT_FIELDS
 from shardstream.pack.bins.windows import ShardBins
 from shardstream.pack.encode.files import Files, Unreadable, is_url
 from shardstream.pack.encode.reading import read_all
@@ -67,6 +68,14 @@ class PackLayout:
     per_shard: int
     fingerprint: str
     again: bool = False
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What the user should know of how samples are understood."""
+        texts = self.options.texts
+        if texts is None or texts.conversations or texts.field == TEXT_FIELDS[0]:
+            return ()
+        return (f"The text of a document is its field {texts.field!r}.",)
 
     @property
     def samples(self) -> int:
@@ -152,6 +161,7 @@ def make_layout(source: Source, options: PackOptions, files: Files, store: Store
     """
     identity = _identity(source, options)
     options.handling.check_values(_values(sampled(source, _TRIED)))
+    options = _reading_text(source, options)
     if source.mean_bytes is not None:
         types = dict(source.types)
         if source.declared.keys() - types.keys():
@@ -239,6 +249,14 @@ def recipe_of(
     images = replace(options.handling, check="header") if decoded else options.handling
     samples = SampleEncoder(images, types, options.transform, dict(source.declared))
     return samples if options.binning is None else DocumentEncoder(samples, options.binning, options.texts)
+
+
+def _reading_text(source: Source, options: PackOptions) -> PackOptions:
+    """The options with the field that documents have their text in; a transform may make any."""
+    if options.bins is None or options.texts is None or options.transform is not None:
+        return options
+    fields = set(_names(sampled(source, _TRIED)))
+    return replace(options, bins=options.bins.reading(fields, url=source.url)) if fields else options
 
 
 def _mean(sizes: Sequence[int]) -> float:

@@ -189,7 +189,7 @@ class PackPlan:
         return SourceError(
             f"no sample can be packed ({one.path}: {one.reason})",
             url=self._layout.source.url,
-            hint="mend what it says of that one; relative paths are taken from the folder of the list",
+            hint="correct that one first" + ("; paths are relative to the list" if one.kind == "missing" else ""),
         )
 
     def _receipts(self) -> list[ShardResult]:
@@ -326,9 +326,8 @@ def open_plan(
     if options.dedup and complete is None:
         layout, duplicates = without_copies(layout, destination.location, run)
     grows = append and destination.old is not None
-    return PackPlan(
-        destination, layout.fingerprint, origin.notes, pattern, layout, complete, rejects, duplicates, grows
-    )
+    notes = (*origin.notes, *layout.notes)
+    return PackPlan(destination, layout.fingerprint, notes, pattern, layout, complete, rejects, duplicates, grows)
 
 
 def locate_places(

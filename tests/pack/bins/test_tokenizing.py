@@ -16,7 +16,9 @@ import pytest
 
 import shardstream as ss
 from shardstream.errors import SourceError, UsageError
+from shardstream.pack.bins.texts import TEXT_FIELDS, Texts, find_text
 from shardstream.pack.bins.tokenizers import Tokenizer, tokenizer_of
+from shardstream.pack.encode.files import Unreadable
 
 from .test_windows import pieces_of
 
@@ -295,8 +297,89 @@ def test_no_document_with_a_text_says_why(text: Any, reason: str, tmp_path: Path
             bins=ss.PackedSequences(64, tokenizer=letters, tokenizer_id="x"),
             fields={"text": "bytes"} if isinstance(text, bytes) else None,
         )
-    with pytest.raises(SourceError, match="it has no field 'body'"):
-        packed(tmp_path, bins=ss.PackedSequences(64, tokenizer=letters, tokenizer_id="x", text_field="body"))
+
+
+def documents_of(*names: str) -> list[dict[str, Any]]:
+    return [{"__key__": f"d{i}", **dict.fromkeys(names, f"page {i}"), "n": i} for i in range(3)]
+
+
+@pytest.mark.parametrize("name", TEXT_FIELDS)
+def test_the_field_of_texts_is_found(name: str, tmp_path: Path) -> None:
+    lines = (json.dumps(one) + "\n" for one in documents_of(name, "title"))
+    (tmp_path / "pages.jsonl").write_text("".join(lines))
+    bins = ss.PackedSequences(64, tokenizer=letters, tokenizer_id="x")
+    plan = ss.pack_plan(tmp_path / "pages.jsonl", tmp_path / "out", bins=bins)
+    assert (f"The text of a document is its field {name!r}." in plan.notes) == (name != "text")
+    packed(tmp_path / "out", tmp_path / "pages.jsonl", bins=bins)
+    assert sorted(tokens_of(tmp_path / "out").values()) == [letters(f"page {i}") for i in range(3)]
+    assert not ss.Manifest.load(tmp_path / "out").fields.keys() & set(TEXT_FIELDS)
+
+
+@pytest.mark.parametrize(
+    ("names", "given", "message"),
+    [
+        (("content", "body"), None, r"several fields may hold the text: content, body .*--text-field"),
+        (("page",), None, r"no field is called text, content, body, or raw_content .*--text-field .* are n, page"),
+        (("text",), "body", r"no sample has a field 'body'.*did you mean 'text'\? name it: --text-field"),
+        (("content",), "conten", r"no sample has a field 'conten'.*did you mean 'content'\?"),
+    ],
+)
+def test_texts_of_no_field_or_of_several_are_an_error(
+    names: tuple[str, ...], given: str | None, message: str, tmp_path: Path
+) -> None:
+    bins = ss.PackedSequences(64, tokenizer=letters, tokenizer_id="x", text_field=given)
+    with pytest.raises(UsageError, match=f"(?s){message}"):
+        packed(tmp_path, documents_of(*names), bins=bins)
+
+
+def test_text_goes_before_other_fields_of_texts(tmp_path: Path) -> None:
+    packed(tmp_path, documents_of(*TEXT_FIELDS), bins=ss.PackedSequences(64, tokenizer=letters, tokenizer_id="x"))
+    assert (tmp_path / "dataset.json").exists()
+    assert set(ss.Manifest.load(tmp_path).fields) >= {"content", "body", "raw_content"}
+
+
+SHAREGPT = [
+    {"from": "system", "value": "Be kind."},
+    {"from": "human", "value": "Hi."},
+    {"from": "gpt", "value": "Hello.", "weight": 1},
+    {"from": "tool", "value": "7"},
+]
+OPENAI = [
+    {"role": "system", "content": "Be kind."},
+    {"role": "user", "content": "Hi."},
+    {"role": "assistant", "content": "Hello.", "weight": 1},
+    {"role": "tool", "content": "7"},
+]
+
+
+@pytest.mark.parametrize("said", [SHAREGPT, OPENAI])
+def test_messages_reach_the_chat_template_as_role_and_content(said: list[dict[str, Any]]) -> None:
+    texts = Texts(Tokenizer("chat", "x", b""), "said", conversations=True)
+    assert next(texts.tokens({"said": said})) == OPENAI
+
+
+@pytest.mark.parametrize(
+    ("messages", "reason"),
+    [
+        (
+            [SHAREGPT[0], {"from": "narrator", "value": "Once"}],
+            "message 1 is from 'narrator', which is none of human, ",
+        ),
+        ([{"from": None, "value": "Once"}], "message 0 is from None"),
+        ([{"speaker": "a", "text": "b"}], "message 0 has 'speaker', 'text', not role and content, or from and value"),
+        ([{}], "message 0 has nothing, not role and content"),
+        ("Hello", "field 'said' is not a list of messages"),
+    ],
+)
+def test_messages_of_other_kinds_say_which_and_what_to_do(messages: Any, reason: str) -> None:
+    texts = Texts(Tokenizer("chat", "x", b""), "said", conversations=True)
+    with pytest.raises(Unreadable, match=reason):
+        next(texts.tokens({"said": messages}))
+
+
+def test_a_field_of_messages_that_no_sample_has_names_the_likely_one() -> None:
+    with pytest.raises(UsageError, match=r"(?s)'messages'.*did you mean 'conversations'\? name it: --messages"):
+        find_text("messages", ["id", "conversations"], conversations=True, url="")
 
 
 @pytest.mark.parametrize(
