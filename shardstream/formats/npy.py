@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
@@ -12,6 +13,7 @@ from numpy.typing import NDArray
 
 from shardstream.errors import FieldError, FormatError, UnsupportedError, UsageError
 from shardstream.formats.contract import ObjectListing, Recognized, SourceFormat, SourceObject
+from shardstream.formats.scans.names import accompanies
 from shardstream.formats.scans.object_bytes import ObjectBytes
 from shardstream.formats.scans.rows import ScannedRows, numbered_keys, pieces
 from shardstream.formats.zip.directory import (
@@ -25,8 +27,11 @@ from shardstream.shards.arrays import NPY_HEAD, NPY_MAGIC, npy_head
 from shardstream.shards.field_names import usable_field
 from shardstream.shards.fields import SCALAR_TYPES, FieldType
 from shardstream.shards.index import Column
+from shardstream.storage import Store
 from shardstream.storage.base.store import ObjectMeta
 
+_RAW = (".dat", ".mmap", ".memmap", ".raw")  # what says nothing by itself
+_MOST_BESIDE = 64  # arrays of one data set
 _ZIP = b"PK\3\4"
 _SAY_SHARDS = "give the URL of one of them, or files=shards where each holds many samples"
 
@@ -47,6 +52,13 @@ class Npy(SourceFormat):
             return None
         if listing.first_that(found, lambda start: start.startswith((NPY_MAGIC, _ZIP))) is None:
             return None
+        if len(found) > 1 and all(_is_npy(one.path) for one in found):
+            fields = fields_of_samples(listing.store, [one.path for one in found])
+            if fields is not None:
+                metas = {one.path: one for one in found}
+                first, *beside = (metas[path] for path in fields)
+                about = {"beside": [[one.path, one.size, one.version] for one in beside]}
+                return Recognized((SourceObject(first.path, first.size, about),))
         _check_one_data_set(listing, found, options.get("files"))
         return Recognized(tuple(SourceObject(one.path, one.size) for one in found))
 
@@ -54,8 +66,15 @@ class Npy(SourceFormat):
         if not _is_npy(data.path):
             yield from _rows(data, list(_members(data)), None)
             return
-        stem = data.path.rpartition("/")[2][:-4]
-        array = _Array.of(data, usable_field(stem), 0, data.size)
+        array = _Array.of(data, _field_of(data.path), 0, data.size)
+        if "beside" in about:
+            others = [data.beside(path, size) for path, size, _ in about["beside"]]
+            arrays = [array, *(_Array.of(one, _field_of(one.path), 0, one.size) for one in others)]
+            for one in arrays:
+                if one.missing > 0:
+                    raise one.data.damaged(f"the array announces {one.missing} bytes more", one.data.size)
+            yield from _rows(data, arrays, None)
+            return
         count, damage = array.samples, None
         if array.missing > 0:
             count = (data.size - array.begin) // array.width
@@ -68,7 +87,7 @@ class Npy(SourceFormat):
     def announced(self, data: ObjectBytes, about: Mapping[str, Any]) -> int | None:
         if not _is_npy(data.path):
             return None
-        return _Array.of(data, usable_field(data.path.rpartition("/")[2][:-4]), 0, data.size).samples
+        return _Array.of(data, _field_of(data.path), 0, data.size).samples
 
     def checksums(self, one: SourceObject) -> str:
         return CHECKSUMS if not _is_npy(one.path) else ""
@@ -82,6 +101,7 @@ class _Array:
     """A field: where the array of an NPY file begins, and what it is.
 
     Attributes:
+        data: The object that it is in.
         name: The field.
         kind: Its type: a scalar, or a fixed array.
         samples: Length of the first axis.
@@ -89,6 +109,7 @@ class _Array:
         missing: Bytes that the file should have beyond those that it has.
     """
 
+    data: ObjectBytes
     name: str
     kind: FieldType
     samples: int
@@ -113,14 +134,69 @@ class _Array:
         missing = head.shape[0] * kind.width - (size - head.start)
         if missing < 0:
             raise data.damaged(f"there are {-missing} bytes after the array {name!r}", at + size + missing)
-        return _Array(name, kind, head.shape[0], at + head.start, missing)
+        return _Array(data, name, kind, head.shape[0], at + head.start, missing)
 
-    def column(self, data: ObjectBytes, begin: int, end: int) -> Column:
+    def column(self, begin: int, end: int) -> Column:
         """Rows ``[begin, end)`` of it."""
         place = self.begin + begin * self.width
         if self.kind.kind == "fixed":
             return Column(self.name, self.kind, base=place)
-        return Column(self.name, self.kind, values=_numbers(data, self.kind, place, end - begin))
+        return Column(self.name, self.kind, values=_numbers(self.data, self.kind, place, end - begin))
+
+
+class Memmap(SourceFormat):
+    """Files of ``numpy.memmap``: nothing but an array, whose dtype and shape only the options say."""
+
+    name: ClassVar[str] = "memmap"
+    title: ClassVar[str] = "raw arrays (numpy.memmap)"
+    options: ClassVar[Mapping[str, str]] = {
+        "dtype": "of the numbers, as float16",
+        "shape": "of the array, as 1000000,768; -1 for as many samples as the file holds",
+        "field": "what the field is called; default: as the file",
+    }
+    required: ClassVar[Sequence[str]] = ("dtype", "shape")
+    window: ClassVar[int] = 64 << 10
+
+    def recognize(self, listing: ObjectListing, options: Mapping[str, str]) -> Recognized | None:
+        named = [one for one in listing.objects if not accompanies(one.path)]
+        found = named if listing.sure else listing.only(*_RAW)
+        if not found or any(name not in options for name in self.required):
+            return None
+        try:
+            dtype = np.dtype(options["dtype"])
+            samples, *axes = (int(axis) for axis in options["shape"].strip("()[] ").rstrip(",").split(","))
+            kind = FieldType.parse(f"array:{dtype.name}:{','.join(map(str, axes))}" if axes else dtype.name)
+        except (ValueError, TypeError, FieldError) as error:
+            given = f"dtype={options['dtype']!r}, shape={options['shape']!r}"
+            hint = "give them as dtype=float16 and shape=-1,768, numbers in little-endian"
+            what = error.what if isinstance(error, FieldError) else str(error)
+            raise UsageError(f"{given}: there is no such array: {what}", hint=hint) from error
+        if dtype.name not in SCALAR_TYPES or dtype.str.startswith(">") or (samples >= 0 and len(found) > 1):
+            what = (
+                f"dtype={options['dtype']!r}"
+                if len(found) == 1
+                else f"shape={options['shape']!r} of {len(found)} files"
+            )
+            raise UsageError(
+                f"{what} cannot be read", hint="plain little-endian numbers are; several files take -1 samples"
+            )
+        if len(found) > 1 and "field" not in options:
+            raise UsageError(f"{len(found)} files are to be one field", hint="name it: field=embedding")
+        about = {"type": str(kind), "samples": samples, "field": options.get("field") or _field_of(found[0].path)}
+        return Recognized(tuple(SourceObject(one.path, one.size, about) for one in found))
+
+    def scan(self, data: ObjectBytes, about: Mapping[str, Any]) -> Iterator[ScannedRows]:
+        data.refuse_placeholder()
+        kind, samples = FieldType.parse(about["type"]), about["samples"]
+        there = data.size // kind.width
+        if data.size % kind.width or samples not in (-1, there):
+            wanted = f"{samples} samples" if samples >= 0 else "samples"
+            raise data.unsupported(
+                f"{data.size} bytes are not {wanted} of {kind.width} bytes ({kind})",
+                data.size,
+                hint="correct dtype= and shape=; if they are right, the file was cut off: write it again",
+            )
+        yield from _rows(data, [_Array(data, about["field"], kind, there, 0, 0)], None)
 
 
 _PLAIN = "arrays of plain numbers are read: write it as one, without Python objects and structures"
@@ -166,6 +242,32 @@ def _is_npy(path: str) -> bool:
     return path.lower().endswith(".npy")
 
 
+def _field_of(path: str) -> str:
+    return usable_field(os.path.splitext(path.rpartition("/")[2])[0])
+
+
+def fields_of_samples(store: Store, paths: Sequence[str]) -> list[str] | None:
+    """Files of arrays that are fields of the same samples, the first of them the only one whose samples are arrays.
+
+    ``None`` if they may be anything else, as a sample each: a directory of spectrograms, or of waves.
+    """
+    if not 1 < len(paths) <= _MOST_BESIDE or len({_field_of(path) for path in paths}) < len(paths):
+        return None
+    shapes = {path: _shape(store, path) for path in paths}
+    wide = [path for path, shape in shapes.items() if len(shape) > 1]
+    if len(wide) != 1 or not all(shapes.values()) or len({shape[0] for shape in shapes.values()}) > 1:
+        return None
+    return [*wide, *(path for path in paths if path not in wide)]
+
+
+def _shape(store: Store, path: str) -> tuple[int, ...]:
+    """The shape of an array; nothing if it cannot be told."""
+    try:
+        return npy_head(store.get(path, 0, min(NPY_HEAD, store.size(path)))).shape
+    except (ValueError, TypeError, UnsupportedError):
+        return ()
+
+
 def _check_one_data_set(listing: ObjectListing, found: Sequence[ObjectMeta], files: str | None) -> None:
     if files not in (None, "shards"):
         raise UsageError(f"files={files!r} is not known", hint="files=shards, or leave it out")
@@ -176,7 +278,8 @@ def _check_one_data_set(listing: ObjectListing, found: Sequence[ObjectMeta], fil
         raise FormatError(
             f"each .npy file is a data set, and there are {len(found)} files: {names}",
             url=listing.url,
-            hint="give the URL of one of them, or write the arrays into one .npz (numpy.savez)",
+            hint="give the URL of one, or a pattern of those that are fields of the same samples: one array of several "
+            "axes, others of one axis and as long; or write the arrays into one .npz (numpy.savez)",
         )
     if files is None:
         raise FormatError(f"there are {len(found)} .npz files: {names}", url=listing.url, hint=_SAY_SHARDS)
@@ -214,6 +317,6 @@ def _rows(
     count = arrays[0].samples if arrays and count is None else count or 0
     arrays = sorted(arrays, key=lambda array: array.name)
     for begin, end in pieces(count):
-        columns = tuple(array.column(data, begin, end) for array in arrays)
+        columns = tuple(array.column(begin, end) for array in arrays)
         last = damage if end == count else None
         yield ScannedRows(numbered_keys(data.path, begin, end - begin), columns, last)

@@ -33,6 +33,7 @@ _OURS = {
     "megatron": "shardstream.formats.tokens.megatron:Megatron",
     "nanogpt": "shardstream.formats.tokens.nanogpt:NanoGpt",
     "npy": "shardstream.formats.npy:Npy",
+    "memmap": "shardstream.formats.npy:Memmap",
     "parquet": "shardstream.formats.parquet.format:Parquet",
     "hdf5": "shardstream.formats.hdf5.format:Hdf5",
     "jsonl": "shardstream.formats.jsonl.format:JsonLines",

@@ -10,7 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from shardstream.errors import FormatError, StorageError, UsageError
+import shardstream as ss
+from shardstream.errors import FormatError, ShardStreamError, StorageError, UsageError
 from shardstream.formats.npy import Npy
 from shardstream.shards.fields import SCALAR_TYPES
 from shardstream.testing import MemoryStore
@@ -118,6 +119,83 @@ def test_other_files_are_left_to_others():
 
 def test_several_npy_files_are_refused():
     refused({"x.npy": npy(np.ones(2)), "y.npy": npy(np.ones(2))}, "2 files: x.npy, y.npy")
+    refused({"x.npy": npy(np.ones((2, 3))), "y.npy": npy(np.ones((2, 3)))}, "2 files: x.npy, y.npy")
+    refused({"x.npy": npy(np.ones((2, 3))), "y.npy": npy(np.ones(3))}, "2 files: x.npy, y.npy")
+    refused({"x.npy": npy(np.ones((2, 3))), "y.npy": b"no array"}, "2 files: x.npy, y.npy")
+
+
+def beside(folder):
+    folder.mkdir()
+    vectors, ids = np.arange(12, dtype=np.float32).reshape(4, 3), np.arange(4) * 10
+    for name, array in {"train_ids": ids, "train_emb": vectors, "train_cls": ids % 3, "test_emb": vectors[:2]}.items():
+        np.save(folder / f"{name}.npy", array)
+    return [
+        {"train_emb": list(row), "train_ids": one, "train_cls": one % 3} for row, one in zip(vectors, ids, strict=True)
+    ]
+
+
+def samples_of(place, **options):
+    rows = [{name: one[name] for name in one if not name.startswith("__")} for one in ss.Reader(place, **options)]
+    return [{name: list(v) if np.ndim(v) else v for name, v in row.items()} for row in rows]
+
+
+def test_arrays_of_one_length_side_by_side_are_fields_of_the_same_samples(tmp_path):
+    expected = beside(tmp_path / "data")
+    assert samples_of(f"{tmp_path}/data/train_*.npy") == expected
+    with pytest.raises(FormatError, match=r"4 files.*\n.*a pattern of those"):
+        ss.Reader(tmp_path / "data")
+    (tmp_path / "data/test_emb.npy").unlink()
+    assert samples_of(tmp_path / "data") == expected
+    ss.pack(tmp_path / "data", tmp_path / "out", workers=0, shuffle=False)
+    assert samples_of(tmp_path / "out") == expected
+    np.save(tmp_path / "data/train_ids.npy", np.arange(4) * 11)
+    assert [one["train_ids"] for one in samples_of(tmp_path / "data")] == [0, 11, 22, 33]
+
+
+def test_arrays_that_may_be_a_sample_each_are_packed_so(tmp_path):
+    for i in range(3):
+        (tmp_path / "waves").mkdir(exist_ok=True)
+        np.save(tmp_path / f"waves/{i}.npy", np.full(9, i))
+    assert ss.pack(tmp_path / "waves", tmp_path / "out", workers=0).samples == 3
+
+
+def raw(**options):
+    return {"reading": ss.SourceOptions(format="memmap", options=options)}
+
+
+def test_raw_arrays_are_read_and_packed_as_options_say(tmp_path):
+    array = np.arange(12, dtype="<f2").reshape(4, 3)
+    for name in ("a.dat", "b.dat"):
+        np.memmap(tmp_path / name, array.dtype, "w+", shape=array.shape)[:] = array
+    for shape in ("4,3", "(4, 3)", "-1,3"):
+        assert samples_of(tmp_path / "a.dat", **raw(dtype="float16", shape=shape)) == [
+            {"a": list(row)} for row in array
+        ]
+    both = raw(dtype="float16", shape="-1,3", field="emb")
+    ss.pack(f"{tmp_path}/*.dat", tmp_path / "out", workers=0, shuffle=False, **both)
+    assert samples_of(tmp_path / "out") == [{"emb": list(row)} for row in array] * 2
+    assert ss.Manifest.load(tmp_path / "out").fields["emb"].name == "array:float16:3"
+    assert [one["a"] for one in samples_of(tmp_path / "a.dat", **raw(dtype="int16", shape="-1"))] == list(
+        array.view("<i2").ravel()
+    )
+
+
+@pytest.mark.parametrize(
+    ("options", "match"),
+    [
+        ({"dtype": "float16"}, "nothing says 'shape'"),
+        ({"dtype": "float16", "shape": "5,3"}, "24 bytes are not 5 samples of 6 bytes"),
+        ({"dtype": "float16", "shape": "-1,5"}, "24 bytes are not samples of 10 bytes"),
+        ({"dtype": "flat16", "shape": "4,3"}, "there is no such array"),
+        ({"dtype": "float16", "shape": "4 x 3"}, "there is no such array"),
+        ({"dtype": ">f2", "shape": "4,3"}, "little-endian"),
+        ({"dtype": "complex64", "shape": "3"}, "there is no such array|cannot be read"),
+    ],
+)
+def test_raw_arrays_of_other_shapes_are_an_error(options, match, tmp_path):
+    (tmp_path / "a.dat").write_bytes(bytes(24))
+    with pytest.raises(ShardStreamError, match=f"(?s){match}"):
+        ss.Reader(tmp_path / "a.dat", **raw(**options))
 
 
 @pytest.mark.parametrize(

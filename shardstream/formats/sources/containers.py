@@ -130,15 +130,21 @@ def may_be_foreign(folder: Location, look: Look) -> bool:
         return True
     if rows_names(_in_tables(look.names), named=False):
         return True
-    if look.whole and _is_one_of_arrays(look.names):
+    if look.whole and _are_arrays(look.names, folder):
         return True
     return bool(_containers(look.names)) if look.whole else _mostly_containers(look.names)
 
 
-def _is_one_of_arrays(names: Sequence[str]) -> bool:
-    """Whether there is one ``.npy`` or ``.npz`` file and nothing else; of several each may be a sample."""
+def _are_arrays(names: Sequence[str], folder: Location) -> bool:
+    """Whether there is one ``.npy`` or ``.npz`` file and nothing else, or arrays that are fields of some samples."""
     found = [name for name in names if not accompanies(name)]
-    return len(found) == 1 and found[0].lower().endswith((".npy", ".npz"))
+    if len(found) == 1:
+        return found[0].lower().endswith((".npy", ".npz"))
+    if not all(name.lower().endswith(".npy") for name in found):
+        return False
+    from shardstream.formats.npy import fields_of_samples
+
+    return fields_of_samples(open_store(folder), found) is not None
 
 
 def first_table(listing: FileListing, look: Callable[[], Look]) -> str | None:

@@ -223,6 +223,13 @@ def _nanogpt(folder: Path) -> Sequence[Sample]:
     return [{"tokens": tokens[start : start + 31 + 1]} for start in range(0, 500 - 31, 31)]
 
 
+def _memmap(folder: Path) -> Sequence[Sample]:
+    array = np.memmap(folder / "vectors.dat", np.float16, "w+", shape=(50, 8))
+    array[:] = np.arange(400).reshape(50, 8)
+    array.flush()
+    return [{"vectors": row} for row in array]
+
+
 def _arrow(folder: Path) -> Sequence[Sample]:
     from tests.formats.arrow_tables import of_photograph, photographs, write
 
@@ -429,6 +436,7 @@ SETS: Mapping[str, ForeignSet] = {
     "megatron": ForeignSet(_megatron),
     "nanogpt": ForeignSet(_nanogpt, {"length": "31", "dtype": "uint16"}),
     "npy": ForeignSet(_npz, number="y"),
+    "memmap": ForeignSet(_memmap, {"dtype": "float16", "shape": "50,8"}),
     "parquet": ForeignSet(_parquet(compression="snappy", data_page_size=200), number="cls"),
     "hdf5": ForeignSet(_hdf5, number="label"),
     "jsonl": ForeignSet(_jsonl, number="n"),
