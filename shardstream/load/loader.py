@@ -129,7 +129,7 @@ class Loader(ForFrameworks, DataLoader[Any]):
             raise UsageError(f"stall must be a number of seconds, got {stall!r}", hint="leave it out for 60")
         num_workers = chosen_workers(num_workers)
         self._stall = stall
-        size = dataset.batch_size if batch_size is None else batch_size
+        size = _batch_size(dataset, batch_size)
         self.stats = LoaderStats(num_workers, images=dataset.decodes_images, addressable=dataset.jpegs_addressable)
         self.reporter = StatsReporter(self.stats, on_stats, stats_every, stats_file)
         self.single = single = size is None
@@ -449,6 +449,16 @@ class Loader(ForFrameworks, DataLoader[Any]):
             "and at the code that decodes it",
             **place,
         )
+
+
+def _batch_size(dataset: Stream, given: int | Mapping[str, float] | None) -> int | Mapping[str, float] | None:
+    """The size of batches; a log line if it isn't the dataset's."""
+    own = dataset.batch_size
+    if given is None:
+        return own
+    if own is not None and own != given:
+        logger.warning("batch_size=%r of the loader replaces batch_size=%r of the dataset", given, own)
+    return given
 
 
 def _refuse_arguments_of(dataset: Stream, arguments: Mapping[str, Any]) -> None:

@@ -21,6 +21,7 @@ from shardstream.formats.files.layouts import layout_of_list
 from shardstream.names.splits import SplitsError
 from shardstream.storage import open_store
 from shardstream.testing import FormatConformance, MemoryStore, SourceConformance
+from tests.pack.foreign import tar_bytes
 from tests.pack.making import jpeg
 
 Samples = Mapping[str, Mapping[str, Any]]
@@ -164,6 +165,28 @@ def librispeech(root: Path) -> Samples:
     return found
 
 
+def img2dataset(root: Path) -> Samples:
+    """CC3M and LAION: tars, each with a table of all that was tried, and counts."""
+    found = {}
+    for shard in ("00000", "00001"):
+        rows = [
+            {"key": f"{shard}{i:04}", "caption": f"caption {i}", "status": "success" if i else "failed_to_download"}
+            for i in range(3)
+        ]
+        members = {}
+        for i, row in enumerate(rows[1:]):
+            members |= {
+                f"{row['key']}.jpg": jpeg(i),
+                f"{row['key']}.txt": row["caption"].encode(),
+                f"{row['key']}.json": json.dumps(row, indent=4).encode(),
+            }
+            found[row["key"]] = {"jpg": jpeg(i), "txt": row["caption"], "json": row}
+        put(root / f"{shard}.tar", tar_bytes(members))
+        parquet.write_table(pyarrow.Table.from_pylist(rows), root / f"{shard}.parquet")
+        put(root / f"{shard}_stats.json", json.dumps({"count": 3, "successes": 2, "status_dict": {"success": 2}}))
+    return found
+
+
 LAYOUTS: dict[str, tuple[Callable[[Path], Samples], str]] = {  # and the list, where it may be named
     "imagefolder": (imagefolder, "metadata.csv"),
     "imagefolder, pairs": (imagefolder_of_pairs, "metadata.jsonl"),
@@ -174,6 +197,7 @@ LAYOUTS: dict[str, tuple[Callable[[Path], Samples], str]] = {  # and the list, w
     "Common Voice": (common_voice, "validated.tsv"),
     "LJSpeech": (ljspeech, "metadata.csv"),
     "LibriSpeech": (librispeech, ""),
+    "img2dataset": (img2dataset, ""),
 }
 
 

@@ -321,3 +321,14 @@ def test_albumentations_give_equal_pixels_with_any_number_of_workers(photos: Pat
     assert epochs[0] == epochs[1] == epochs[2]
     plain = ss.ShardDataset(photos, fields={"jpg": ss.decode.RandomResizedCrop(24), "id": None}, batch_size=32)
     assert flatten(plain.replace(shuffle=True, seed=8)) != epochs[0]
+
+
+def test_a_batch_size_in_place_of_the_datasets_is_said(photos: Path, caplog: pytest.LogCaptureFixture) -> None:
+    dataset = ss.ShardDataset(photos, fields=["id"], batch_size=8)
+    for given in (None, 8):
+        ss.Loader(dataset, batch_size=given, num_workers=0)
+    ss.Loader(ss.ShardDataset(photos, fields=["id"]), batch_size=4, num_workers=0)
+    assert not caplog.messages
+    batch = next(iter(ss.Loader(dataset, batch_size=4, num_workers=0)))
+    assert len(batch["id"]) == 4
+    assert caplog.messages == ["batch_size=4 of the loader replaces batch_size=8 of the dataset"]
