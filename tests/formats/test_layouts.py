@@ -19,6 +19,7 @@ from shardstream.errors import DuplicateKeyError, UnsupportedError, UsageError
 from shardstream.formats.files.format import SingleFiles
 from shardstream.formats.files.layouts import layout_of_list
 from shardstream.names.splits import SplitsError
+from shardstream.pack.sources import look
 from shardstream.storage import open_store
 from shardstream.testing import FormatConformance, MemoryStore, SourceConformance
 from tests.pack.foreign import tar_bytes
@@ -287,6 +288,32 @@ def test_equal_keys_are_refused_or_numbered(tmp_path: Path) -> None:
         ss.pack(tmp_path / "data", tmp_path / "out", workers=0)
     ss.pack(tmp_path / "data", tmp_path / "out", key="auto", workers=0)
     assert {key: one["caption"] for key, one in read(tmp_path / "out").items()} == {"1": "one", "1-2": "another"}
+
+
+def test_lists_are_all_found_however_many_files_there_are(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(look, "_LOOKED_AT", 4)
+    expected = librispeech(tmp_path / "data")
+    ss.pack(tmp_path / "data", tmp_path / "out", workers=0)
+    assert read(tmp_path / "out") == expected
+
+
+def test_a_column_of_keys_may_have_empty_cells(tmp_path: Path) -> None:
+    kaggle(tmp_path / "data")
+    ss.pack(tmp_path / "data", tmp_path / "out", key="age", workers=0)
+    assert set(read(tmp_path / "out")) == {"0", "2", "3"}
+    assert "the row has no key: its 'age' is empty" in (tmp_path / "out/rejects.jsonl").read_text()
+
+
+def test_lists_whose_columns_differ_are_refused(tmp_path: Path) -> None:
+    for part, value in (("a", "1"), ("b", "one")):
+        put(tmp_path / f"data/{part}/1.jpg", jpeg(1))
+        lines(tmp_path / f"data/{part}/metadata.csv", "file_name,n", f"1.jpg,{value}")
+    with pytest.raises(UnsupportedError, match="int64 in one list, and str in another"):
+        ss.pack(tmp_path / "data", tmp_path / "out")
+    lines(tmp_path / "data/b/metadata.csv", "file_name,m", "1.jpg,1")
+    for use in (ss.Reader, lambda place: ss.pack(place, tmp_path / "out")):
+        with pytest.raises(UnsupportedError, match=r"the columns of b/metadata\.csv are not those of a/metadata\.csv"):
+            use(tmp_path / "data")
 
 
 def kaggle_splits(root: Path) -> None:

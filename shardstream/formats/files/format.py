@@ -50,7 +50,7 @@ class SingleFiles(SourceFormat):
 
 
 def _layout_of(listing: ObjectListing) -> layouts.Layout | None:
-    return layouts.layout_of_directory(listing.store, [one.path for one in listing.everything])
+    return layouts.layout_of_directory(listing.store, [one.path for one in listing.objects])
 
 
 def _of_layout(listing: ObjectListing, found: layouts.Layout) -> Recognized:

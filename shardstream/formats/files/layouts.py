@@ -19,6 +19,7 @@ from shardstream.names.splits import refuse_splits, several_splits, splits
 from shardstream.pack.sources.base import field_of_extension
 from shardstream.pack.sources.lists.chosen import FILE, split_template
 from shardstream.pack.sources.lists.columns import FILE_NAMES, LABEL_NAMES
+from shardstream.pack.sources.lists.quotes import BOM
 from shardstream.pack.sources.lists.records import CellKind, parse_label
 from shardstream.pack.sources.media import is_media, is_picture, suffix_of
 from shardstream.shards.field_names import usable_field
@@ -60,7 +61,8 @@ class Layout(NamedTuple):
     def note(self) -> str:
         """A sentence that says what was recognized."""
         first = self.lists[0] if len(self.lists) == 1 else f"{len(self.lists)} lists such as {self.lists[0]}"
-        return f"Read as rows of {first}: {', '.join(f'{name}={text}' for name, text in self.fields.items())}."
+        fields = (name if name == text else f"{name}={text}" for name, text in self.fields.items())
+        return f"Read as rows of {first}: {', '.join(fields)}."
 
     @property
     def about(self) -> dict[str, Any]:
@@ -75,14 +77,15 @@ def layout_of_directory(store: Store, names: Sequence[str], *, split_names: bool
 
     Args:
         store: The directory.
-        names: Names of files in it, perhaps not all.
+        names: Names of files in it; all of them, if there may be several lists.
         split_names: Whether several splits are refused.
 
     Raises:
         SplitsError: It has a list for each of several splits.
         UnsupportedError: One list is of several splits, or lists differ in their columns.
     """
-    there = [name for name in names if name.rpartition("/")[2] in METADATA]
+    several = [name for name in names if tells_several(name)]
+    there = [name for name in several if not name.endswith(TRANSCRIPTS)]
     top = next((name for name in METADATA if name in there or store.exists(name)), None)
     if top is not None:
         found = layout_of_list(store, top)
@@ -91,10 +94,10 @@ def layout_of_directory(store: Store, names: Sequence[str], *, split_names: bool
         return found
     if there:
         return _joined(store, there, split_names=split_names)
-    if scripts := sorted(name for name in names if name.endswith(TRANSCRIPTS)):
+    if several:
         if split_names:
-            refuse_splits(store.url, {name.partition("/")[0] for name in scripts})
-        return _of_transcripts(scripts, names)
+            refuse_splits(store.url, {name.partition("/")[0] for name in several})
+        return _of_transcripts(sorted(several), names)
     if any(name.startswith("clips/") for name in names):
         lists = [name for name in names if "/" not in name and suffix_of(name) == "tsv"]
     elif any("/" in name for name in names):
@@ -102,9 +105,17 @@ def layout_of_directory(store: Store, names: Sequence[str], *, split_names: bool
     else:
         return None
     layouts = {name.rpartition(".")[0]: one for name in sorted(lists) if (one := layout_of_list(store, name))}
-    if len(layouts) > 1:
+    if len(layouts) > 1 and split_names:
         raise several_splits(store.url, {stem: one.lists[0] for stem, one in layouts.items()})
+    if len(layouts) > 1:
+        shown = ", ".join(one.lists[0] for one in layouts.values())
+        raise UnsupportedError(f"there are several tables here: {shown}", url=store.url, hint="name one of them")
     return next(iter(layouts.values()), None)
+
+
+def tells_several(name: str) -> bool:
+    """Whether a file is called like one of several lists in a directory, all of which belong to one dataset."""
+    return name.endswith(TRANSCRIPTS) or name.rpartition("/")[2] in METADATA
 
 
 def _joined(store: Store, lists: Sequence[str], *, split_names: bool) -> Layout | None:
@@ -204,13 +215,10 @@ class _Sniffed(NamedTuple):
 
 def _sniffed(name: str, head: bytes, *, whole: bool) -> _Sniffed | None:
     """The first rows of a list; ``None`` if it is not text with a header, or with bars between columns."""
-    try:
-        lines = head.removeprefix(b"\xef\xbb\xbf").decode("utf-8", "ignore").splitlines()
-    except UnicodeDecodeError:
-        return None
+    lines = head.removeprefix(BOM).decode("utf-8", "ignore").split("\n")
     if not whole:
         lines = lines[:-1]
-    lines = [line for line in lines[: _FIRST + 1] if line.strip()]
+    lines = [line.removesuffix("\r") for line in lines[: _FIRST + 1] if line.strip()]
     if suffix_of(name) == "jsonl":
         rows = list[Mapping[str, Any]]()
         for line in lines:
@@ -248,7 +256,8 @@ def _files(store: Store, folder: str, name: str, sniffed: _Sniffed) -> Iterator[
         if any(column.lower().endswith(_FILE_NAME) for column in sniffed.columns):
             return
     likely = [column for column in sniffed.columns if column.lower() in FILE_NAMES]
-    likely += [column for column in sniffed.columns if _IDENTITY.search(column)] or sniffed.columns[:1]
+    if suffix_of(name) != "jsonl":  # whose rows may be samples with IDs
+        likely += [column for column in sniffed.columns if _IDENTITY.search(column)] or sniffed.columns[:1]
     for column in dict.fromkeys(likely):
         cells = [cell for cell in sniffed.cells(column)[:_SHOWS] if isinstance(cell, str) and _is_plain(cell)]
         template = "{}" if cells and store.exists(f"{folder}{cells[0]}") else None

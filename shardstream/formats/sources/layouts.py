@@ -12,11 +12,11 @@ import numpy as np
 import xxhash
 from numpy.typing import NDArray
 
-from shardstream.errors import UsageError, did_you_mean
+from shardstream.errors import UnsupportedError, UsageError, did_you_mean
 from shardstream.formats.contract import SourceObject
 from shardstream.formats.files.format import SingleFiles
 from shardstream.formats.files.layouts import Layout
-from shardstream.formats.scans.rows import ScannedRows
+from shardstream.formats.scans.rows import ScannedRows, usable_key
 from shardstream.pack.sources.base import LABEL, File, Item, Reject
 from shardstream.pack.sources.duplicates import check_unique
 from shardstream.pack.sources.keys import MODES, key_of_name
@@ -51,13 +51,13 @@ class LayoutReader:
     def key_of(self, raw: bytes, line: int) -> str:
         """The key of a record."""
         key, _, values = _unpacked(raw)
-        return self._key(key, values, line)
+        return self._key(key, values, line) or f"//{line}"  # no key begins so: it will be rejected
 
     def _key(self, key: str, values: Mapping[str, Any], number: int) -> str:
         if self.key in MODES:
             return key_of_name(self.key, key, number)
         value = values.get(self.key, "")
-        return value.decode() if isinstance(value, bytes) else str(value)
+        return usable_key(value.decode() if isinstance(value, bytes) else str(value))
 
     def item(self, raw: bytes, number: int, begin: int = 0) -> Item | Reject:
         """The sample of a record; its number counts from 1."""
@@ -72,7 +72,9 @@ class LayoutReader:
             if label is None:
                 return Reject(number, path, not_listed("label", self.names[values[LABEL]]))
             values[LABEL] = label
-        return Item(number, path, self._key(key, found, number), values)
+        if not (key := self._key(key, found, number)):
+            return Reject(number, path, f"the row has no key: its {self.key!r} is empty")
+        return Item(number, path, key, values)
 
 
 def _unpacked(raw: bytes) -> tuple[str, dict[str, str], dict[str, Any]]:
@@ -107,7 +109,7 @@ class LayoutSource(RecordSource[LayoutReader]):
                 one = SourceObject(path, store.size(path), {**layout.about, "options": options})
                 for rows in format.scan(format.open(store, one), one.about):
                     names = rows.classes or names
-                    types |= {column.name: column.type for column in rows.columns}
+                    _add_types(types, rows, self.url)
                     rejects += [Reject(lost.line, path, lost.told, kind=lost.kind) for lost in rows.broken]
                     for record in _records(rows):
                         hasher.update(record)
@@ -132,6 +134,18 @@ class LayoutSource(RecordSource[LayoutReader]):
     @property
     def fingerprint(self) -> str:
         return f"layout {self._digest} {self._reader.key} {self.classes} {self._reader.labels}"
+
+
+def _add_types(types: dict[str, FieldType], rows: ScannedRows, url: str) -> None:
+    """Take the types of some rows into account; UnsupportedError if a field has two."""
+    for column in rows.columns:
+        if types.setdefault(column.name, column.type) != column.type:
+            raise UnsupportedError(
+                f"the field is {types[column.name]} in one list, and {column.type} in another",
+                url=url,
+                field=column.name,
+                hint=f"name all fields, this one with its type: --field {column.name}=COLUMN:TYPE",
+            )
 
 
 def _row(number: int) -> str:
