@@ -17,7 +17,7 @@ import shardstream as ss
 from shardstream.cli.app import app
 from shardstream.errors import DuplicateKeyError, UnsupportedError, UsageError
 from shardstream.formats.files.format import SingleFiles
-from shardstream.formats.files.layouts import layout_of_list
+from shardstream.formats.files.layouts import layout_of_list, needs_all_names
 from shardstream.names.splits import SplitsError
 from shardstream.pack.sources import look
 from shardstream.storage import open_store
@@ -295,6 +295,12 @@ def test_lists_are_all_found_however_many_files_there_are(tmp_path: Path, monkey
     expected = librispeech(tmp_path / "data")
     ss.pack(tmp_path / "data", tmp_path / "out", workers=0)
     assert read(tmp_path / "out") == expected
+
+
+def test_the_tables_of_a_store_may_be_behind_its_first_names() -> None:
+    assert needs_all_names(["clips/1.mp3", "clips/2.mp3"])
+    assert not needs_all_names(["clips/1.mp3", "train.tsv"])
+    assert not needs_all_names(["cat/1.jpg", "dog/2.jpg"])
 
 
 def test_a_column_of_keys_may_have_empty_cells(tmp_path: Path) -> None:

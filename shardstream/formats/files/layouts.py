@@ -118,6 +118,12 @@ def tells_several(name: str) -> bool:
     return name.endswith(TRANSCRIPTS) or name.rpartition("/")[2] in METADATA
 
 
+def needs_all_names(names: Sequence[str]) -> bool:
+    """Whether some of the names in a directory tell of a layout, and others are part of it."""
+    clips = any(name.startswith("clips/") for name in names)
+    return any(map(tells_several, names)) or (clips and not any(name.endswith(".tsv") for name in names))
+
+
 def _joined(store: Store, lists: Sequence[str], *, split_names: bool) -> Layout | None:
     """One layout of lists in several directories."""
     if split_names:

@@ -14,7 +14,7 @@ from shardstream.errors import FormatError, NotFoundError, SourceError, UsageErr
 from shardstream.formats.blocks.compressed import plain_start
 from shardstream.formats.blocks.found_blocks import OR_PACK
 from shardstream.formats.catalog.places import rooted
-from shardstream.formats.files.layouts import LISTS, layout_of_directory, layout_of_list, tells_several
+from shardstream.formats.files.layouts import LISTS, layout_of_directory, layout_of_list, needs_all_names
 from shardstream.formats.sources.containers import (
     TABLES,
     first_table,
@@ -63,7 +63,7 @@ class Layouts(Recognizer):
             return None
         if listing is not None and place.is_directory:
             root, names = listing.root, place.look.names
-            if not place.look.whole and any(map(tells_several, names)):
+            if not place.look.whole and needs_all_names(names):
                 names = [entry.path for entry in listing.entries()]
             found = layout_of_directory(open_store(root), names, split_names=reading.split_names)
         elif listing is None and not wanted.fields and _is_list(place):
