@@ -167,6 +167,7 @@ def takes_flat(
     def decorate(function: F) -> F:
         parameters = inspect.signature(function).parameters.values()
         known = [*(one.name for one in parameters if one.kind is not one.VAR_KEYWORD), *(more or ())]
+        starred = next((one.name for one in parameters if one.kind is one.VAR_POSITIONAL), "")
         now = _Flat(function.__qualname__.removesuffix(".__init__"), known, renamed, groups)
 
         @wraps(function)
@@ -176,9 +177,10 @@ def takes_flat(
                 if given.get(name) is not None:
                     given[name] = _checked(given[name], kind, now.verb, name, shorthand=bool(flat))
             if flat:
-                given, spellings = now.grouped({**dict(zip(known, args, strict=False)), **given}, flat)
+                named = {starred: args} if starred else dict(zip(known, args, strict=False))
+                given, spellings = now.grouped({**named, **given}, flat)
                 warn_flat(now.verb, flat, spellings)
-                return function(**given)
+                return function(*given.pop(starred, ()), **given)
             return function(*args, **given)
 
         call.groups = groups  # type: ignore[attr-defined] # of which flags are made

@@ -55,7 +55,7 @@ takes_opening = takes_flat(flat_transport("url", "replicas"), Opening.__annotati
 """Decorates functions that take `Opening`, with ``url`` before: flat names are taken for one more version."""
 
 
-@takes_flat(reading=SourceOptions)
+@takes_flat(flat_transport("url", "replicas"), reading=SourceOptions)
 def open_datasets(
     url: PathOrUrl | Sequence[PathOrUrl],
     *,

@@ -25,7 +25,9 @@ from shardstream.images.formats import ImageKind
 from shardstream.images.geometry import Geometry, whole
 from shardstream.images.header import ImageInfo, probe
 from shardstream.images.resize import render
+from shardstream.options import takes_flat
 from shardstream.progress import OnProgress, ProgressEvent, ignore
+from shardstream.storage.base.location import flat_transport
 
 _ROUNDS = 5
 _MADE = 16
@@ -87,6 +89,7 @@ class DecodeReport:
     backends: tuple[BackendReport, ...]
 
 
+@takes_flat(flat_transport("places"))
 def bench_decode(
     *places: str | os.PathLike[str],
     images: int = 64,

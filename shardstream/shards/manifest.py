@@ -16,6 +16,7 @@ import numpy as np
 import xxhash
 
 from shardstream.errors import FieldError, FormatError, NotFoundError, UsageError, did_you_mean
+from shardstream.options import takes_flat
 from shardstream.shards.bins import Bins
 from shardstream.shards.external import ExternalInfo
 from shardstream.shards.field_names import check_field_name
@@ -38,6 +39,7 @@ from shardstream.shards.table import NamedShards, ShardTable
 from shardstream.shards.writing import ShardSummary
 from shardstream.sizes import plural, size
 from shardstream.storage import PathOrUrl, Store, open_store
+from shardstream.storage.base.location import flat_transport
 from shardstream.text import cut, html_table, html_text, in_one_line, text_table
 
 T = TypeVar("T")
@@ -245,6 +247,7 @@ class Manifest:
         )
 
     @classmethod
+    @takes_flat(flat_transport("url"))
     def load(
         cls,
         url: PathOrUrl,

@@ -75,6 +75,7 @@ def make_client(location: Location) -> Client:
     return FsspecClient(location)
 
 
+@takes_flat(flat_transport("place"))
 def open_object(
     place: PathOrUrl,
     *,

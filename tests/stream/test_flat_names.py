@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 import shardstream as ss
+from shardstream.dataset.opening import open_dataset, open_datasets
+from shardstream.diagnose import bench_decode, reseal
 from shardstream.errors import UsageError
-from shardstream.storage import locate, open_store
+from shardstream.storage import locate, open_object, open_store
 from tests.stream.making import numbered, write_dataset
 
 STREAM: dict[str, tuple[Any, str, Any]] = {
@@ -111,10 +116,22 @@ def test_what_replace_and_mixtures_do_not_take(folder: Path) -> None:
 def test_readers_and_verbs_take_flat_names_too(folder: Path) -> None:
     with pytest.warns(DeprecationWarning, match=r"^Reader\(verify=\) .* write reads=ReadOptions\(verify=\.\.\.\)$"):
         assert len(ss.Reader(folder, verify=False)) == 24
-    for verb in (ss.info, ss.verify):
-        with pytest.warns(DeprecationWarning, match=rf"^{verb.__name__}\(transport=\)") as caught:
-            verb(folder, transport="fsspec")
-        assert len(caught) == 1
+
+
+TAKE_TRANSPORT: list[Callable[..., Any]] = [
+    *(ss.info, ss.verify, ss.Reader, ss.ShardDataset, ss.Manifest.load, bench_decode, reseal),
+    *(locate, open_store, open_object, open_dataset, open_datasets),
+]
+
+
+@pytest.mark.parametrize("function", TAKE_TRANSPORT, ids=lambda one: one.__qualname__)
+def test_whatever_took_a_transport_still_does_and_warns_once(folder: Path, function: Callable[..., Any]) -> None:
+    more = {"seconds": 0.001} if function is bench_decode else {}
+    text = f'{function.__qualname__}(transport=) works for one more version: write "fsspec+..." URLs'
+    warned = pytest.warns(DeprecationWarning, match=f"^{re.escape(text)}$")
+    with warned as caught, suppress(UsageError):  # there are no images
+        function(folder, transport="fsspec", **more)
+    assert [one.filename for one in caught] == [__file__]
 
 
 def test_a_transport_becomes_the_prefix_of_urls() -> None:

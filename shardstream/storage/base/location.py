@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Literal, TypeAlias, TypeGuard
 
 from shardstream.errors import UsageError
-from shardstream.options import Rewrite
+from shardstream.options import Rewrite, takes_flat
 from shardstream.storage.base.address import PREFIX, Address, parse
 from shardstream.storage.base.policy import RetryPolicy
 from shardstream.storage.base.store import Store
@@ -168,41 +168,7 @@ def location_of(url: str, access: Access, store: bytes | None) -> Location:
     return Location(url, access, None if store is None else pickle.loads(store))  # noqa: S301 - what we pickled
 
 
-def locate(
-    place: PathOrUrl,
-    *,
-    storage_options: Mapping[str, Any] | None = None,
-) -> Location:
-    """Look at a URL or path, without going there.
-
-    Args:
-        place: URL, local path, a store, or a `Location`, which is returned as it is unless options are given with it.
-        storage_options: Credentials and settings by name, see ``docs/storage.md``. Default: the environment's.
-
-    Raises:
-        UsageError: No URL that could be meant, options beside a store.
-
-        >>> str(locate("https://acme.blob.core.windows.net/data/one/?sv=2024&sig=hidden"))
-        'https://acme.blob.core.windows.net/data/one'
-    """
-    if isinstance(place, Store):
-        place = Location(place.url, store=place)
-    if not isinstance(place, Location):
-        address = parse(place)
-        transport: Transport = "fsspec" if address.by_fsspec else "auto"
-    else:
-        if place.store is not None and storage_options:
-            raise UsageError(
-                f"storage_options are for URLs, and a store was given ({type(place.store).__name__})",
-                url=place.url,
-                hint="give them to the store when it is made",
-            )
-        if place.store is not None or storage_options is None:
-            return place
-        address, transport = place.address, place.access.transport
-    if address.kind == "local":
-        return Location(address.url)
-    return Location(address.url, Access(dict(storage_options or {}), transport, address.secret))
+_ALONE = f"leave transport= out; before a URL, {PREFIX} asks for fsspec: {PREFIX}s3://bucket/path"
 
 
 def flat_transport(*places: str) -> Mapping[str, Rewrite]:
@@ -252,4 +218,39 @@ def with_transport(place: Any, transport: str) -> Any:
     return f"{PREFIX}{text}" if "://" in text else text
 
 
-_ALONE = f"leave transport= out; before a URL, {PREFIX} asks for fsspec: {PREFIX}s3://bucket/path"
+@takes_flat(flat_transport("place"))
+def locate(
+    place: PathOrUrl,
+    *,
+    storage_options: Mapping[str, Any] | None = None,
+) -> Location:
+    """Look at a URL or path, without going there.
+
+    Args:
+        place: URL, local path, a store, or a `Location`, which is returned as it is unless options are given with it.
+        storage_options: Credentials and settings by name, see ``docs/storage.md``. Default: the environment's.
+
+    Raises:
+        UsageError: No URL that could be meant, options beside a store.
+
+        >>> str(locate("https://acme.blob.core.windows.net/data/one/?sv=2024&sig=hidden"))
+        'https://acme.blob.core.windows.net/data/one'
+    """
+    if isinstance(place, Store):
+        place = Location(place.url, store=place)
+    if not isinstance(place, Location):
+        address = parse(place)
+        transport: Transport = "fsspec" if address.by_fsspec else "auto"
+    else:
+        if place.store is not None and storage_options:
+            raise UsageError(
+                f"storage_options are for URLs, and a store was given ({type(place.store).__name__})",
+                url=place.url,
+                hint="give them to the store when it is made",
+            )
+        if place.store is not None or storage_options is None:
+            return place
+        address, transport = place.address, place.access.transport
+    if address.kind == "local":
+        return Location(address.url)
+    return Location(address.url, Access(dict(storage_options or {}), transport, address.secret))
