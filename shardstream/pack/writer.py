@@ -8,7 +8,7 @@ from typing import Any, Self
 
 from shardstream.errors import DecodeError, DuplicateKeyError, FieldError, ShardStreamError, UsageError
 from shardstream.options import takes_flat
-from shardstream.pack.encode.images import ANY_PIXELS, Check, Damaged, ImageHandling
+from shardstream.pack.encode.images import ANY_PIXELS, Damaged, ImageHandling, ImageOptions
 from shardstream.pack.execution.isolated import end, finish
 from shardstream.pack.options import ShardOptions, check_format, check_meta
 from shardstream.pack.output.commits import Committer
@@ -60,7 +60,7 @@ class ShardWriter:
             samples that were there before, which would take reading all indexes. One writer at a time.
         damaged: What becomes of image files that are damaged: ``"reject"`` refuses their samples, by an error of
             `write`; ``"keep"`` stores any bytes under an image's name.
-        check: How they are found, ``"header"`` or ``"decode"``, as of `ImageOptions`.
+        images: How damaged images are found: ``ImageOptions(check="decode")``. Default: by their headers.
         shards: What shards hold, as of `pack`: compression, checksums, and a table of the keys, which a dataset that is
             appended to gets if it had one.
         storage: Credentials and settings of the store.
@@ -74,7 +74,7 @@ class ShardWriter:
         ...     writer.write({"__key__": "n01440764/10026", "jpg": jpeg_bytes, "cls": 0})
     """
 
-    @takes_flat(flat_transport("dest"), shards=ShardOptions, storage=StorageOptions)
+    @takes_flat(flat_transport("dest"), images=ImageOptions, shards=ShardOptions, storage=StorageOptions)
     def __init__(
         self,
         dest: PathOrUrl,
@@ -87,7 +87,7 @@ class ShardWriter:
         overwrite: bool = False,
         append: bool = False,
         damaged: Damaged = "reject",
-        check: Check = "header",
+        images: ImageOptions | None = None,
         shards: ShardOptions | None = None,
         storage: StorageOptions | None = None,
     ) -> None:
@@ -99,6 +99,7 @@ class ShardWriter:
             check_format(format or "tar", zstd or ())
         check_classes(classes)
         check_meta(meta or {})
+        check = "header" if images is None else images.check
         self._images = ImageHandling(jpeg="keep", max_pixels=ANY_PIXELS, damaged=damaged, check=check)
         self._limit = parse_size(shard_size, name="shard_size")
         self._meta = dict(meta or {})

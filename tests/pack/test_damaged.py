@@ -213,7 +213,7 @@ def assert_says_keep(error: DecodeError) -> None:
 @pytest.mark.parametrize(("check", "bad"), [("header", ["short", "page"]), ("decode", ["short", "page", "broken"])])
 def test_a_writer_refuses_damaged_pictures_by_name_and_goes_on(tmp_path: Path, check: Any, bad: list[str]) -> None:
     refused = []
-    with ShardWriter(tmp_path / "out", check=check) as writer:
+    with ShardWriter(tmp_path / "out", images=ImageOptions(check=check)) as writer:
         for sample in as_samples(tmp_path):
             try:
                 writer.write(sample)
@@ -225,7 +225,7 @@ def test_a_writer_refuses_damaged_pictures_by_name_and_goes_on(tmp_path: Path, c
 
 
 def test_a_writer_keeps_them_where_it_is_told_to(tmp_path: Path) -> None:
-    with ShardWriter(tmp_path / "out", damaged="keep", check="decode") as writer:
+    with ShardWriter(tmp_path / "out", damaged="keep", images=ImageOptions(check="decode")) as writer:
         for sample in as_samples(tmp_path):
             writer.write(sample | {"jpg": memoryview(sample["jpg"])})
     assert {key: sample["jpg"] for key, sample in samples(tmp_path / "out").items()} == pictures()

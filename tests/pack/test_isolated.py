@@ -167,7 +167,7 @@ def test_what_is_stored_is_found_and_left_out(tmp_path: Path, deadly: dict[str, 
 
 def test_a_writer_refuses_them_and_goes_on(tmp_path: Path, deadly: dict[str, bytes]) -> None:
     there = children()
-    with ShardWriter(tmp_path / "out", check="decode") as writer:
+    with ShardWriter(tmp_path / "out", images=ImageOptions(check="decode")) as writer:
         writer.write({"__key__": "006", "jpg": deadly["006"]})
         with pytest.raises(DecodeError, match=r"decoding it ended its process by SIGSEGV.*key 007"):
             writer.write({"__key__": "007", "jpg": deadly["007"]})

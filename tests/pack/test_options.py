@@ -141,10 +141,13 @@ def test_flat_names_make_the_same_bytes(tmp_path: Path) -> None:
     warns = pytest.warns(DeprecationWarning, match=r"repack\(executor=, zstd=, storage_options=\) works")
     with warns, ThreadPoolExecutor(1) as pool:
         ss.repack(tmp_path / "new", tmp_path / "again", executor=pool, zstd=None, storage_options=None)
-    with pytest.warns(DeprecationWarning, match=r"shards=ShardOptions\(checksums=...\)"):
-        writer = ss.ShardWriter(tmp_path / "written", checksums=False)
+    now = r"images=ImageOptions\(check=...\), shards=ShardOptions\(checksums=...\)$"
+    with pytest.warns(DeprecationWarning, match=now):
+        writer = ss.ShardWriter(tmp_path / "written", check="decode", checksums=False)
     with writer:
         writer.write({"__key__": "a", "cls": 1})
+    with pytest.raises(UsageError, match=r"ShardWriter takes no images=ImageOptions\(max_side=\.\.\.\)"):
+        ss.ShardWriter(tmp_path / "more", images=ss.ImageOptions(max_side=20))
 
 
 @pytest.mark.parametrize(

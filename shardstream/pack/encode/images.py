@@ -39,11 +39,13 @@ _PIXEL = 16
 """Bytes that a pixel of a JPEG file takes at most: four channels of 16 bits, twice."""
 _BESIDE = 256 << 20
 """Bytes that may stand beside the pixels of a JPEG file: profiles, a depth map, the video of a motion photo."""
+_CHANGING = (*PACK, "repack")
+"""The verbs that change images."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class ImageOptions:
-    """What becomes of images, as ``images=`` of `pack` and `repack`.
+    """What becomes of images, as ``images=`` of `pack`, `repack`, and `ShardWriter`, which takes ``check`` alone.
 
     Attributes:
         jpeg: ``"addressable"`` rewrites JPEG files, losslessly, so that a crop costs only its own decoding; any decoder
@@ -73,17 +75,25 @@ class ImageOptions:
         None,
         "addressable rewrites JPEG files, losslessly, so that crops decode alone; keep does not. "
         "(default: addressable; repack: keep)",
+        verbs=_CHANGING,
     )
     max_side: int | None = option(
-        None, "Make larger images smaller, to this longer side; they are encoded anew.", metavar="PIXELS"
+        None,
+        "Make larger images smaller, to this longer side; they are encoded anew.",
+        metavar="PIXELS",
+        verbs=_CHANGING,
     )
-    quality: int | None = option(None, "Of images made smaller, 1 to 100. (default: 90)", metavar="N")
-    strip: bool = option(False, "Drop EXIF, profiles and comments of JPEG files.")
+    quality: int | None = option(None, "Of images made smaller, 1 to 100. (default: 90)", metavar="N", verbs=_CHANGING)
+    strip: bool = option(False, "Drop EXIF, profiles and comments of JPEG files.", verbs=_CHANGING)
     check: Check = option(
-        "header", "How damage is found: header sees files that are cut short, decode decodes every picture.", verbs=PACK
+        "header",
+        "How damage is found: header sees files that are cut short, decode decodes every picture.",
+        verbs=(*PACK, "ShardWriter"),
     )
-    max_pixels: int = option(DEFAULT_MAX_PIXELS, "Reject images of more pixels.", metavar="PIXELS")
-    segment_width: int = option(DEFAULT_WIDTH, "Pixels across of what can be decoded alone.", metavar="PIXELS")
+    max_pixels: int = option(DEFAULT_MAX_PIXELS, "Reject images of more pixels.", metavar="PIXELS", verbs=_CHANGING)
+    segment_width: int = option(
+        DEFAULT_WIDTH, "Pixels across of what can be decoded alone.", metavar="PIXELS", verbs=_CHANGING
+    )
 
     def __post_init__(self) -> None:
         check_choices(self)

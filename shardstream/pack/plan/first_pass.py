@@ -18,7 +18,7 @@ import xxhash
 from shardstream.dataset.opened import DatasetAddress, OpenedDataset
 from shardstream.errors import SourceError
 from shardstream.pack.encode.files import Files, Unreadable
-from shardstream.pack.encode.images import ImageHandling
+from shardstream.pack.encode.images import ImageHandling, ImageOptions
 from shardstream.pack.encode.reading import read_all
 from shardstream.pack.encode.sample import UNREADABLE, SampleEncoder, unreadable, values_of
 from shardstream.pack.execution.task import ShardTask, Task
@@ -148,9 +148,9 @@ def _one_by_one(
 ) -> None:
     first = options.first_pass
     given: dict[str, Any] = {"format": "record", "shard_size": _SHARD_SIZE, "classes": source.classes}
-    given |= {"fields": _named(types), "damaged": first.damaged, "check": first.check}
+    given |= {"fields": _named(types), "damaged": first.damaged}
     with SortedRejects() as rejects:
-        with ShardWriter(place, **given, overwrite=True) as writer:
+        with ShardWriter(place, **given, images=ImageOptions(check=first.check), overwrite=True) as writer:
             for stream in source.streams:
                 rejects.add(_write(stream, writer, types, files, options.handling))
             if not writer.samples:
