@@ -12,7 +12,15 @@ from contextlib import suppress
 from dataclasses import replace
 from functools import cache, partial
 
-from shardstream.errors import DataError, FormatError, MissingExtraError, PlaceholderError, UsageError, did_you_mean
+from shardstream.errors import (
+    DataError,
+    FormatError,
+    MissingExtraError,
+    PlaceholderError,
+    ShardStreamError,
+    UsageError,
+    did_you_mean,
+)
 from shardstream.formats import plugins
 from shardstream.formats.contract import Form, ObjectListing, Recognized, Remembered, SourceFormat
 from shardstream.formats.plugins import Plugin
@@ -279,7 +287,7 @@ def _ask_all(
 ) -> list[tuple[SourceFormat, Recognized]]:
     ask = partial(_answers, listing, options, remembered)
     if name is not None:
-        return ask([format_named(name)], named=True)
+        return ask([format_named(name)], named=True, alone=True)
     if remembered is not None and remembered.first:
         found = ask([format_named(remembered.source)], named=remembered.named)
         if found:
@@ -351,13 +359,26 @@ def _answers(
     asked: Iterable[SourceFormat],
     *,
     named: bool,
+    alone: bool = False,
 ) -> list[tuple[SourceFormat, Recognized]]:
+    """What these formats take for theirs; one of a plug-in that fails takes nothing, unless it is asked alone."""
     found, chosen = [], listing.chosen
+    of: Mapping[str, str]
+    files: Mapping[str, str]
     for format in asked:
+        of, files = options, chosen
         if remembered is not None and remembered.source == format.name:
-            answer = _ask(format, listing, remembered.options, remembered.chosen, named=named)
-        else:
-            answer = _ask(format, listing, options, chosen, named=named)
+            of, files = remembered.options, remembered.chosen
+        try:
+            answer = _ask(format, listing, of, files, named=named)
+        except ShardStreamError:
+            raise
+        except Exception as error:  # whatever code of somebody else raises
+            plugin = plugin_of(format.name)
+            if plugin is None or alone:
+                raise
+            plugins.warn_failed(plugin, plugins.described(error))
+            continue
         if answer is not None:
             found.append((format, answer))
     listing.chosen = chosen

@@ -202,10 +202,70 @@ def test_registering(pairs: Path) -> None:
 def test_recognizers_of_sources(install: Install, caplog: pytest.LogCaptureFixture) -> None:
     text = "class Good:\n    def recognize(self, place, wanted): return None\nclass Bad: pass\n"
     install("sources", {"shardstream.sources": {"a": "mine:Good", "b": "mine:Bad", "c": "gone:C"}}, mine=text)
-    assert [type(one).__name__ for one in plugins.recognizers()] == ["Good"]
-    assert len(plugins.recognizers()) == 1
+    assert [one.plugin.name for one in plugins.recognizers()] == ["a"]
     assert len(warnings(caplog)) == 2
     assert "'b' of sources 1.0 (mine:Bad) is left out: it has no method recognize(place, wanted)" in warnings(caplog)[0]
+
+
+FAILING = """
+from shardstream.errors import FormatError
+from shardstream.formats.contract import SourceFormat
+
+class Fails(SourceFormat):
+    name, title = "fails", "what fails"
+
+    def recognize(self, listing, options):
+        return self.answer(listing)
+
+    def scan(self, data, about):
+        return ()
+
+    def answer(self, listing):
+        raise KeyError("no such entry")
+
+class Odd(Fails):
+    name = "odd"
+
+    def answer(self, listing):
+        return ["a.pairs"]
+
+class Refuses(Fails):
+    name = "refuses"
+
+    def answer(self, listing):
+        if any(one.path.endswith(".refused") for one in listing.objects):
+            raise FormatError("a part is missing", url=listing.url)
+
+class Source:
+    def recognize(self, place, wanted):
+        return 1 / 0
+"""
+
+
+def test_a_plugin_that_fails_to_recognize_is_one_warning_and_others_are_asked(
+    install: Install, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    names = {"fails": "failing:Fails", "odd": "failing:Odd", "refuses": "failing:Refuses"}
+    install("failing", {"shardstream.formats": names, "shardstream.sources": {"s": "failing:Source"}}, failing=FAILING)
+    for number in range(2):
+        webdataset(tmp_path / f"data{number}", tars=1, samples=2)
+        assert ss.ShardDataset(tmp_path / f"data{number}").manifest.format == "webdataset"
+    (tmp_path / "list.txt").write_text("")
+    for _ in range(2):
+        with pytest.raises(ss.errors.SourceError):  # of the recognizer that is asked last
+            ss.pack(tmp_path / "list.txt", tmp_path / "out", workers=0)
+    failed = "failed to recognize a source, and the next is asked"
+    assert warnings(caplog) == [
+        f"the plug-in 'fails' of failing 1.0 (failing:Fails) {failed}: KeyError: 'no such entry'",
+        f"the plug-in 'odd' of failing 1.0 (failing:Odd) {failed}: AttributeError: "
+        "'list' object has no attribute 'objects'",
+        f"the plug-in 's' of failing 1.0 (failing:Source) {failed}: ZeroDivisionError: division by zero",
+    ]
+    with pytest.raises(KeyError):  # the user asks for this one
+        ss.Reader(tmp_path / "data0", reading=ss.SourceOptions(format="fails"))
+    (tmp_path / "data1/a.refused").touch()  # errors about data are of the user's concern
+    with pytest.raises(ss.errors.FormatError, match="a part is missing"):
+        ss.Reader(tmp_path / "data1")
 
 
 # ------------------------------------------------------------------------------------------------- odd installations
