@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from shardstream.load.filtering.find_rows import find_rows
     from shardstream.options import SourceOptions
     from shardstream.pack.encode.images import ImageOptions
-    from shardstream.pack.export import export
+    from shardstream.pack.export.run import export
     from shardstream.pack.merge import merge
     from shardstream.pack.options import PackedSequences, ShardOptions
     from shardstream.pack.output.places import StorageOptions
@@ -120,7 +120,8 @@ _LAZY = {
     "StorageOptions": "shardstream.pack.output.places",
     **dict.fromkeys(("OrderOptions", "ReadOptions"), "shardstream.stream.iteration.settings"),
     "pack": "shardstream.pack.run",
-    **{verb: f"shardstream.pack.{verb}" for verb in ("export", "merge", "repack")},
+    **{verb: f"shardstream.pack.{verb}" for verb in ("merge", "repack")},
+    "export": "shardstream.pack.export.run",
     "view": "shardstream.report.viewing",
     **dict.fromkeys(_STREAM, "shardstream.stream"),
 }

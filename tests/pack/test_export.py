@@ -15,9 +15,10 @@ import pytest
 from shardstream import ImageOptions, ShardOptions, StorageOptions
 from shardstream.errors import ChecksumError, DestinationError, FormatError, StorageError, UsageError
 from shardstream.images.jpeg.cutting import is_addressable
-from shardstream.pack.export import export, files
+from shardstream.pack.export import files
 from shardstream.pack.export.files import put_all
 from shardstream.pack.export.names import extensions, file_stem, folds_names
+from shardstream.pack.export.run import export
 from shardstream.pack.run import pack
 from shardstream.pack.writer import ShardWriter
 from shardstream.shards.fields import FieldType
@@ -178,7 +179,7 @@ def _begun(tmp_path: Path, to: str) -> None:
 
 KILLED = """
 import os, sys
-from shardstream.pack.export import export
+from shardstream.pack.export.run import export
 from shardstream.pack.output.commits import Pending
 commit, left = Pending.commit, [int(sys.argv[4])]
 def commit_or_die(pending):

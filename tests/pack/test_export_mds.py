@@ -21,7 +21,8 @@ import shardstream as ss
 from shardstream.diagnose import verify
 from shardstream.errors import DestinationError, UsageError
 from shardstream.images.encode import encode
-from shardstream.pack.export import export, mds
+from shardstream.pack.export import mds
+from shardstream.pack.export.run import export
 from shardstream.pack.writer import ShardWriter
 from shardstream.shards.manifest import Manifest
 

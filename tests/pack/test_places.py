@@ -11,7 +11,7 @@ from typer.testing import CliRunner
 
 from shardstream.cli.app import app
 from shardstream.errors import AccessError, UsageError
-from shardstream.pack.export import export
+from shardstream.pack.export.run import export
 from shardstream.pack.merge import merge
 from shardstream.pack.output.places import StorageOptions
 from shardstream.pack.plan.pack_plan import pack_plan

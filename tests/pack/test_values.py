@@ -14,7 +14,7 @@ import torch
 
 import shardstream as ss
 from shardstream.errors import DecodeError, FieldError
-from shardstream.pack.export import export
+from shardstream.pack.export.run import export
 from shardstream.pack.merge import merge
 from shardstream.pack.repack import repack
 from shardstream.pack.sources.declared import declared_name, fitted, parse_type

@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 from shardstream import StorageOptions
 from shardstream.cli.app import app
 from shardstream.errors import ChecksumError, NotFoundError, UsageError
-from shardstream.pack.export import export
+from shardstream.pack.export.run import export
 from shardstream.pack.merge import merge
 from shardstream.pack.repack import repack
 from shardstream.pack.writer import ShardWriter

@@ -24,7 +24,7 @@ from shardstream.errors import ShardStreamError, SourceError, UsageError, Worker
 from shardstream.pack.execution import process as process_module
 from shardstream.pack.execution.channel import ParentEnd, framed
 from shardstream.pack.execution.workers import run_in_processes
-from shardstream.pack.export import export
+from shardstream.pack.export.run import export
 from shardstream.pack.options import PackOptions
 from shardstream.pack.output.stats import PackStats
 from shardstream.pack.repack import repack

@@ -18,7 +18,7 @@ import shardstream as ss
 from shardstream.diagnose import verify, view
 from shardstream.errors import BatchError, DecodeError, ShardStreamError, UsageError
 from shardstream.formats.blocks import store as blocks_store
-from shardstream.pack.export import export
+from shardstream.pack.export.run import export
 from shardstream.pack.repack import repack
 from shardstream.shards.fields import FieldType
 from shardstream.shards.index import Column

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, get_args
 
 import shardstream as ss
-from shardstream.pack.export import ExportFormat
+from shardstream.pack.export.run import ExportFormat
 
 STATE = "export.json"
 """Of an export: what it is of, and whether it is complete."""

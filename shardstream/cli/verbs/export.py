@@ -12,8 +12,8 @@ from shardstream.cli.flags import DatasetUrl, Json, arguments_of
 from shardstream.cli.progress import drawing
 from shardstream.cli.report import duration, plural, print_found, size, stdout
 from shardstream.cli.stores import format_url
-from shardstream.pack.export import ExportReport
-from shardstream.pack.export import export as export_all
+from shardstream.pack.export.run import ExportReport
+from shardstream.pack.export.run import export as export_all
 
 # Choices of flags.
 To = StrEnum("To", "FILES WEBDATASET PARQUET MDS")

@@ -34,6 +34,7 @@ from shardstream.formats.chunks.records import Part, offset_table, scan_records
 from shardstream.formats.contract import Form, ObjectListing, Recognized, SourceFormat, SourceObject
 from shardstream.formats.scans.object_bytes import ObjectBytes
 from shardstream.formats.scans.rows import ScannedRows
+from shardstream.pack.export.mds_dtypes import CODES, DTYPES
 from shardstream.shards.field_names import usable_field
 from shardstream.shards.fields import SCALAR_TYPES, FieldType
 
@@ -58,20 +59,6 @@ _PAYLOADS = {
     "list[png]": ("msgpack", "list", False),
     "list[pil]": ("msgpack", "list:pil", False),
 }
-DTYPES = {
-    8: "uint8",
-    9: "int8",
-    16: "uint16",
-    17: "int16",
-    18: "float16",
-    32: "uint32",
-    33: "int32",
-    34: "float32",
-    64: "uint64",
-    65: "int64",
-    66: "float64",
-}
-"""What stands for a dtype in values of ``ndarray``."""
 
 
 def npy_of_ndarray(stored: memoryview, dtype: str) -> bytes:
@@ -301,7 +288,7 @@ def _part(field: str, encoding: str, size: int | None, url: str) -> Part:
 
 def _array_part(field: str, encoding: str, text: str, size: int | None, url: str) -> Part:
     dtype, _, shape = text.partition(":")
-    if (dtype or shape) and dtype not in DTYPES.values():
+    if (dtype or shape) and dtype not in CODES:
         raise _refused(f"column {field!r} is of encoding {encoding!r}, whose dtype is not known", url)
     if not shape:
         codec = f"mds.ndarray:{dtype}" if dtype else "mds.ndarray"

@@ -9,11 +9,8 @@
 ``webdataset`` tar shards
 ``parquet``    tables
 ``mds``        shards of MosaicML Streaming
+``mds_dtypes`` dtypes of arrays in these, for readers too
 =============  ====================================================================================
+
+It imports none of them itself: a process that reads MDS in place imports ``mds_dtypes`` alone.
 """
-
-from __future__ import annotations
-
-from shardstream.pack.export.run import ExportFormat, ExportReport, export
-
-__all__ = ["ExportFormat", "ExportReport", "export"]

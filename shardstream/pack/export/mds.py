@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from shardstream.errors import UsageError
 from shardstream.extras import require
 from shardstream.pack.export.contract import KEY, Compression, Sample, Target, receipt_of
+from shardstream.pack.export.mds_dtypes import CODES
 from shardstream.shards.arrays import npy_array
 from shardstream.shards.fields import FieldType, ValuesType
 from shardstream.shards.manifest import Manifest
@@ -30,9 +31,6 @@ _SPOOL = 32 << 20
 _COPY = 1 << 20
 _HASH = "xxh64"
 _LEVEL = 3  # their own default
-# What stands for a dtype before an array: its bits, and one more of signed integers, two of floats.
-_NUMBERS = {f"uint{bits}": bits for bits in (8, 16, 32, 64)}
-_NUMBERS |= {f"int{bits}": bits + 1 for bits in (8, 16, 32, 64)} | {f"float{bits}": bits + 2 for bits in (16, 32, 64)}
 _SCALARS = {"bool": "uint8", "int64": "int"}  # all others keep their names
 _PAYLOADS = {"jpg": "jpeg", "png": "png", "str": "str", "json": "json"}  # all others are bytes
 
@@ -191,7 +189,7 @@ def _column(name: str, kind: FieldType) -> _Column:
 def _array_dtype(dtype: np.dtype[Any], name: str) -> str:
     """The dtype under which an array is written; truth values are bytes."""
     found = "uint8" if dtype.kind == "b" else dtype.name
-    if found not in _NUMBERS:
+    if found not in CODES:
         raise UsageError(f"MDS has no arrays of {dtype.name}", field=name, hint="export to parquet or webdataset")
     return found
 
@@ -218,7 +216,7 @@ def _encoded(column: _Column, value: Any, key: str) -> bytes:
             field=column.name,
             hint="export to parquet or webdataset, or make it a number: repack with transform=",
         )
-    named = b"" if kind.name != "array" else bytes([_NUMBERS[dtype]])
+    named = b"" if kind.name != "array" else bytes([CODES[dtype]])
     return named + _shape(array.shape) + body
 
 
