@@ -10,7 +10,7 @@ import re
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
-from shardstream.errors import FormatError, UsageError
+from shardstream.errors import FormatError, UnsupportedError, UsageError
 from shardstream.formats.arrow.messages import MAGIC, read_table
 from shardstream.formats.arrow.rows import chosen_rows
 from shardstream.formats.chunks.index_files import IndexEntry, check_names, is_below, json_object, shown
@@ -126,7 +126,7 @@ def _saved(listing: ObjectListing, indices: str | None) -> Found | None:
         raise FormatError("no data files are listed", url=url, hint="save the data set again")
     chosen = _listed(listing, found.get("_indices_data_files") or [], url)
     if len(chosen) > 1:
-        raise FormatError(
+        raise UnsupportedError(
             f"there are {len(chosen)} files of indices", url=url, hint="save it again with flatten_indices()"
         )
     taken = {one.path for one in (*files, *chosen)}
@@ -149,7 +149,8 @@ def _listed(listing: ObjectListing, entries: object, url: str) -> list[ObjectMet
                 hint="paths are relative, with '/', without '..'; correct the file if you trust it",
             )
         if entry.get("skip") or entry.get("take"):
-            entry.refuse(f"only a part of data file {number} is meant (skip, take)", hint="save the data set again")
+            what = f"only a part of data file {number} is meant (skip, take)"
+            entry.refuse_unsupported(what, hint="save the data set again")
         if name not in there:
             what = f"{STATE} lists a data file that is not here"
             raise FormatError(what, url=listing.store.locate(name), hint="fetch the whole folder, or save it again")

@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 import xxhash
 
-from shardstream.errors import DecodeError, FormatError, MissingExtraError
+from shardstream.errors import DecodeError, FormatError, MissingExtraError, UnsupportedError
 from shardstream.extras import require
 from shardstream.formats.blocks import BlockList
 from shardstream.formats.blocks.codecs import CODECS, LARGEST, inflate
@@ -29,6 +29,7 @@ _WHOLE = 2 * SPACING  # inflated bytes of a file that is one block
 _MOST = 64 << 30  # inflated bytes of a file: the points of it are held in memory
 _STEP = 1 << 30  # of inflating, between looks at how much it is
 _READ = 1 << 20
+_DECOMPRESS = "decompress it, or write several files"
 _HEAD = struct.Struct("<5sBBQQIII")  # magic, version, flags, sizes, spacing, window, points
 _POINT = struct.Struct("<QQBB")  # where it is stored and inflated, bits, whether there is a window
 _INSTALL = f'pip install "shardstream[gzip]" reads it in parts; {PACK}'
@@ -123,7 +124,7 @@ def _points(data: ObjectBytes) -> list[_Point]:
             data.reached(file.tell() / data.size)
         else:
             what = f"it is compressed with gzip, and larger than {sized(_MOST)} when it is inflated"
-            raise FormatError(what, url=data.url, hint="decompress it, or write several files")
+            raise UnsupportedError(what, url=data.url, hint=_DECOMPRESS)
         inflated.build_full_index()
         inflated.export_index(fileobj=out)
     except (OSError, EOFError) as error:  # the package's own is one
@@ -140,7 +141,8 @@ def _parsed(data: ObjectBytes, index: bytes) -> list[_Point]:
         before = index[at : at + window] if has_window else b""
         at += len(before)
         if points and inflated - points[-1].inflated > LARGEST:
-            raise data.damaged(f"a part of it inflates to more than {sized(LARGEST)}", points[-1].stored)
+            what = f"a part of it inflates to more than {sized(LARGEST)}"
+            raise data.unsupported(what, points[-1].stored, hint=_DECOMPRESS)
         if stored < data.size and (not points or inflated > points[-1].inflated):
             points.append(_Point(stored, inflated, bits, before[-inflated:]))
     if not points:

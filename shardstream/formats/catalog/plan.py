@@ -13,7 +13,7 @@ from typing import Literal, TypeAlias
 import xxhash
 
 from shardstream.dataset.formats import Selection
-from shardstream.errors import DataError, FormatError, NotFoundError, UsageError
+from shardstream.errors import DataError, FormatError, NotFoundError, UnsupportedError, UsageError
 from shardstream.formats.catalog.catalog import Catalogue, Reading
 from shardstream.formats.catalog.journal import ObjectState
 from shardstream.formats.catalog.scan import about_digest
@@ -198,13 +198,13 @@ def _command(listing: ObjectListing, selection: Selection) -> str:
 
 
 def _refuse_names(paths: Sequence[str], store: Store) -> None:
-    """Refuse names that a catalogue, whose text is UTF-8, cannot hold; FormatError."""
+    """Refuse names that a catalogue, whose text is UTF-8, cannot hold; UnsupportedError."""
     for path in paths:
         if not path.isascii() and not path.isprintable():
             try:
                 path.encode()
             except UnicodeEncodeError as error:
-                raise FormatError(
+                raise UnsupportedError(
                     "the name of the file is not UTF-8", url=store.locate(path), hint="rename the file"
                 ) from error
 

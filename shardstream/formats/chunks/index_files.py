@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence, Set
 from typing import Any, NoReturn
 
-from shardstream.errors import FormatError, UsageError
+from shardstream.errors import FormatError, UnsupportedError, UsageError
 from shardstream.formats.contract import ObjectListing, SourceObject
 
 INDEX = "index.json"
@@ -158,6 +158,10 @@ class IndexEntry:
     def refuse(self, what: str, *, hint: str = "write the data set again, or correct the file") -> NoReturn:
         """Raise the error for what is wrong with this index.json."""
         raise FormatError(what, url=self.url, hint=hint)
+
+    def refuse_unsupported(self, what: str, *, hint: str) -> NoReturn:
+        """Raise the error for what is valid, and is not read."""
+        raise UnsupportedError(what, url=self.url, hint=hint)
 
 
 def is_below(path: str) -> bool:

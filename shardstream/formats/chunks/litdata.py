@@ -166,14 +166,14 @@ def _about(
 ) -> tuple[dict[str, Any], tuple[str, ...]]:
     """What scans have to know of all chunks alike, and notes."""
     if config.get("encryption"):
-        config.refuse("the data set is encrypted", hint="write it again without encryption")
+        config.refuse_unsupported("the data set is encrypted", hint="write it again without encryption")
     loader = config.get("item_loader")
     if loader is None:  # not said by early versions
         loader = "TokensLoader" if any(one.get("dim") is not None for one in chunks) else "PyTreeLoader"
     if loader not in ("PyTreeLoader", "TokensLoader"):
         parquet = loader == "ParquetLoader"
         hint = "give the Parquet files themselves" if parquet else "write it again with the default item_loader"
-        config.refuse(f"samples are read by {shown(loader)}, which is not known here", hint=hint)
+        config.refuse_unsupported(f"samples are read by {shown(loader)}, which is not known here", hint=hint)
     # Of what follows the colon, only dtypes are of use.
     formats = [one if one.partition(":")[0] in _ROWS else one.partition(":")[0] for one in config.texts("data_format")]
     about: dict[str, Any] = {"data_format": formats}
@@ -207,15 +207,18 @@ def _fields(config: IndexEntry, leaves: int) -> list[str]:
     elif isinstance(spec, str):
         try:
             names = leaf_names(spec)
+        except UnsupportedError as error:
+            hint = "write samples as dictionaries, lists, tuples"
+            config.refuse_unsupported(f"its data_spec is not read: {error.what}", hint=hint)
         except ValueError as error:
-            config.refuse(f"its data_spec cannot be read: {error}", hint="write samples as dictionaries, lists, tuples")
+            config.refuse(f"its data_spec is malformed: {error}")
     else:
         config.refuse("its data_spec is not text")
     if len(names) != leaves or not leaves:
         config.refuse(f"its data_spec has {len(names)} leaves, and data_format {leaves}")
     fields = [usable_field(name) if name else "value" for name in names]
     if len(set(fields)) < leaves:
-        config.refuse("two leaves of a sample become one field")
+        config.refuse_unsupported("two leaves of a sample become one field", hint="rename one, and write it again")
     return fields
 
 
@@ -224,14 +227,17 @@ def _located(chunk: IndexEntry, listing: ObjectListing, config: IndexEntry, abou
     about = {**about, "samples": chunk.count("chunk_size")}
     compression, level = config.get("compression"), config.get("compression_level")
     if compression is not None and (not isinstance(compression, str) or compression.partition(":")[0] != "zstd"):
-        config.refuse(f"its chunks are compressed by {shown(compression)}, which is not known", hint=_WRITE_PLAIN)
+        what = f"its chunks are compressed by {shown(compression)}, which is not known"
+        config.refuse_unsupported(what, hint=_WRITE_PLAIN)
     if compression is not None and level not in (None, "chunk", "batch"):
-        config.refuse(f"its chunks are compressed inside ({shown(compression)}, by {shown(level)})", hint=_WRITE_PLAIN)
+        what = f"its chunks are compressed inside ({shown(compression)}, by {shown(level)})"
+        config.refuse_unsupported(what, hint=_WRITE_PLAIN)
     inflated = path.replace(f".{compression}.bin", ".bin") if compression else path
     if inflated == path or inflated in listing:  # or it is framed, and tells so itself
         return sized_object(listing, inflated, size, about, what="chunk")
     if size > LARGEST_BLOCK:
-        chunk.refuse(f"chunk_bytes of a compressed chunk is {size}; at most {LARGEST_BLOCK} are read in place")
+        what = f"chunk_bytes of a compressed chunk is {size}; at most {LARGEST_BLOCK} are read in place"
+        chunk.refuse_unsupported(what, hint="write the data set again, in smaller chunks")
     return sized_object(listing, path, None, {**about, "inflated": size}, what="chunk")
 
 

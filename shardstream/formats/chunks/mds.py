@@ -157,11 +157,13 @@ class _Shard:
     """A shard as ``index.json`` describes it."""
 
     def __init__(self, found: IndexEntry) -> None:
-        if found.get("format") != "mds" or found.get("version") != _VERSION:
-            found.refuse(
-                f"a shard of format {shown(found.get('format'))}, version {shown(found.get('version'))} cannot be read",
-                hint=f"only mds of version {_VERSION} can; write the data set again with MDSWriter",
-            )
+        format, version = found.get("format"), found.get("version")
+        if (format, version) != ("mds", _VERSION):
+            what = f"a shard of format {shown(format)}, version {shown(version)} cannot be read"
+            hint = f"only mds of version {_VERSION} can; write the data set again with MDSWriter"
+            if format is None:
+                found.refuse(what, hint=hint)
+            found.refuse_unsupported(what, hint=hint)
         raw = found.entry("raw_data")
         self.path = raw.path("basename")
         self._bytes = raw.count("bytes")

@@ -10,6 +10,8 @@ import json
 from collections.abc import Iterator
 from typing import Any
 
+from shardstream.errors import UnsupportedError
+
 _PROTOCOL = 1
 _DEPTH = 64
 _KEYED = ("builtins.dict", "collections.OrderedDict", "collections.defaultdict")
@@ -20,20 +22,21 @@ def leaf_names(text: str) -> list[str]:
     """The path of each leaf, in the order of flattening, keys and positions joined by dots; of a lone leaf empty.
 
     Raises:
-        ValueError: It is no such JSON, has a kind of node that is not known, or is nested too deep.
+        UnsupportedError: It is of another version, has a kind of node that is not known, or is nested too deep.
+        ValueError: It is no such JSON.
     """
     try:
         protocol, root = json.loads(text)
     except (TypeError, RecursionError) as error:
         raise ValueError("it is not a pair of a version and a node") from error
     if protocol != _PROTOCOL:
-        raise ValueError(f"it is of version {protocol!r:.40}")
+        raise UnsupportedError(f"it is of version {protocol!r:.40}")
     return [".".join(path) for path in _leaves(root, ())]
 
 
 def _leaves(node: Any, path: tuple[str, ...]) -> Iterator[tuple[str, ...]]:
     if len(path) > _DEPTH:
-        raise ValueError(f"it is nested more than {_DEPTH} deep")
+        raise UnsupportedError(f"it is nested more than {_DEPTH} deep")
     kind, children = (node.get("type"), node.get("children_spec")) if isinstance(node, dict) else (None, None)
     if not isinstance(children, list):
         raise ValueError("a node has no children_spec")  # noqa: TRY004 # what is wrong is the file
@@ -51,7 +54,7 @@ def _leaves(node: Any, path: tuple[str, ...]) -> Iterator[tuple[str, ...]]:
         for position, child in enumerate(children):
             yield from _leaves(child, (*path, str(position)))
     else:
-        raise ValueError(f"a node is a {kind!r:.80}")
+        raise UnsupportedError(f"a node is a {kind!r:.80}")
 
 
 def _keys(context: Any, kind: str) -> list[str]:

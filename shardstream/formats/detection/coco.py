@@ -231,7 +231,8 @@ class _File:
             )
         self._suffixes.add(suffix_of(path))
         if len(self._suffixes) > _MOST_SUFFIXES:
-            raise self._data.damaged("the pictures have too many different suffixes", one.offset)
+            what = "the pictures have too many different suffixes"
+            raise self._data.unsupported(what, one.offset, hint=f"at most {_MOST_SUFFIXES} are read: rename some")
         if self._common is None or not path.startswith(self._common):
             self._common = common_folder(path if self._common is None else self._common, path)
         self._names += path.encode()

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from shardstream.errors import FormatError
+from shardstream.errors import UnsupportedError
 from shardstream.formats.contract import ObjectListing, Recognized, SourceObject
 from shardstream.formats.files.names import file_column, key_of, kind_of
 from shardstream.formats.scans.choosing import choose
@@ -111,7 +111,7 @@ def _empty_folders(listing: ObjectListing) -> set[str]:
         for entry in entries:
             if not entry.name.startswith("_") and find_stray(entry.name) is None and entry.is_dir():
                 if entry.is_symlink():
-                    raise FormatError(
+                    raise UnsupportedError(
                         f"the class folder {in_one_line(entry.name)} is a link, and these are not followed",
                         url=listing.url,
                         hint="give the folder that holds the files, or `shardstream pack` it, which follows links",

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, ClassVar
 
-from shardstream.errors import FormatError
+from shardstream.errors import UnsupportedError
 from shardstream.formats.blocks import BlockList
 from shardstream.formats.blocks.found_blocks import FoundBlocks
 from shardstream.formats.contract import ObjectListing, Recognized, SourceFormat, SourceObject
@@ -53,7 +53,7 @@ class Hdf5(SourceFormat):
         start = listing.start(path, _USER_BLOCKS[-1] + len(SIGNATURE))
         at = next((at for at in _USER_BLOCKS if start[at : at + len(SIGNATURE)] == SIGNATURE), None)
         if at is not None:
-            raise FormatError(
+            raise UnsupportedError(
                 f"HDF5 begins at byte {at} of the file, behind a user block",
                 url=listing.store.locate(path),
                 hint=WITHOUT_BLOCK,

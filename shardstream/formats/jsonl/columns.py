@@ -35,6 +35,7 @@ from shardstream.shards.index import Column, bitmap_of
 
 KEY = "__key__"
 LABEL, LABEL_COLUMN = "cls", "label"
+_PLAIN = "write it again as UTF-8, in lines that are not as long"
 _KEYS = (KEY, "key", "id")
 _MOST_BROKEN = 10_000  # lines of an object that are named one by one: a catalogue has them in its head
 _HELD = 64 << 20  # bytes of what was found that are kept until it is known what they are
@@ -109,7 +110,11 @@ class JsonRows:
                 first, more = self._broken[0], len(self._broken) - 1
                 what = f"{first.what}, and so are {more:,} more, which is all of them" if more else first.what
                 lost = None if self._broken[-1].samples is None else more + 1
-                yield ScannedRows([], (), FormatError(what, url=self._data.url, hint=FETCH_AGAIN), lost=lost)
+                if all(one.kind == "unsupported" for one in self._broken):
+                    error: FormatError = UnsupportedError(what, url=self._data.url, hint=_PLAIN)
+                else:
+                    error = FormatError(what, url=self._data.url, hint=FETCH_AGAIN)
+                yield ScannedRows([], (), error, lost=lost)
             return
         key, fields = self._key_column(), self._fields()
         found = iter(self._held) if self._held is not None else self._again(key)

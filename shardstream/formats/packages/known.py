@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from shardstream.errors import FormatError
+from shardstream.errors import UnsupportedError
 from shardstream.formats.isolated.host import Program
 
 _PATIENCE_S = 900.0  # a part may lie on a slow disk
@@ -91,11 +91,11 @@ def refuse_to_stream(url: str, names: Iterable[str], source: str | None) -> None
         source: The format that the user named, if any.
 
     Raises:
-        FormatError: It is of such a format.
+        UnsupportedError: It is of such a format.
     """
     found = PACKAGES.get(source or "") if source else package_of(names)
     if found is not None:
-        raise FormatError(
+        raise UnsupportedError(
             f"{found.title} is packed, and not streamed where it lies",
             url=url,
             hint=f"make shards of it: shardstream pack '{url}' DEST",

@@ -163,13 +163,13 @@ def _has_values(data: ObjectBytes, one: ColumnField, footer: Footer, group: Grou
 
 
 def _refuse_tables(listing: ObjectListing) -> None:
-    """Refuse tables of which not every file counts; FormatError."""
+    """Refuse tables of which not every file counts; UnsupportedError."""
     for path in (one.path for one in listing.everything):
         for folder, name in _TABLES.items():
             if path.startswith(folder) and path.endswith(".json"):
                 what = f"this is a table of {name}, of which some files may count no more"
                 hint = "write the rows that count into Parquet files alone, or name the files by a glob"
-                raise FormatError(what, url=listing.url, hint=hint)
+                raise UnsupportedError(what, url=listing.url, hint=hint)
 
 
 def _told(data: ObjectBytes, about: Mapping[str, Any]) -> tuple[tuple[str, ...] | None, tuple[str, ...]]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from shardstream.errors import FormatError
+from shardstream.errors import FormatError, UnsupportedError
 from shardstream.extras import require
 
 LARGEST = 1 << 20
@@ -23,13 +23,14 @@ def read_yaml(data: bytes, url: str) -> dict[str, Any]:
         url: What messages call it.
 
     Raises:
-        FormatError: It is not a map, or larger or deeper than such files are, or not written in plain values.
+        FormatError: It is not a map.
+        UnsupportedError: It is larger or deeper than such files are, or not written in plain values.
         MissingExtraError: PyYAML is not installed.
     """
     yaml = require("yaml", extra="yaml", purpose=f"to read {url}")
     loader = getattr(yaml, "CBaseLoader", yaml.BaseLoader)
     if len(data) > LARGEST:
-        raise FormatError(f"{len(data)} bytes are too many for YAML", url=url, hint=f"at most {LARGEST}")
+        raise UnsupportedError(f"{len(data)} bytes are too many for YAML", url=url, hint=f"at most {LARGEST}")
     try:
         depth = 0
         for event in yaml.parse(data, Loader=loader):
@@ -37,7 +38,7 @@ def read_yaml(data: bytes, url: str) -> dict[str, Any]:
             plain = not isinstance(event, yaml.AliasEvent) and getattr(event, "tag", None) is None
             if not plain or depth > _DEEPEST:
                 what = "lists and maps lie too deep" if plain else "aliases and tags are not read"
-                raise FormatError(what, url=url, line=event.start_mark.line + 1, hint="write plain values")
+                raise UnsupportedError(what, url=url, line=event.start_mark.line + 1, hint="write plain values")
         found = yaml.load(data, Loader=loader)
     except yaml.YAMLError as error:
         mark = getattr(error, "problem_mark", None)

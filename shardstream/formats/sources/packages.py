@@ -9,7 +9,7 @@ from typing import Any
 
 import xxhash
 
-from shardstream.errors import FormatError, SourceError
+from shardstream.errors import FormatError, SourceError, UnsupportedError
 from shardstream.faults import fault_kind
 from shardstream.formats.packages.columns import values_of
 from shardstream.formats.packages.known import (
@@ -135,7 +135,7 @@ def _names(told: Mapping[str, Any], path: str) -> dict[str, str]:
     for column, name in names.items():
         other = taken.setdefault(name, column)
         if other != column:
-            raise FormatError(
+            raise UnsupportedError(
                 f"{other!r} and {column!r} become the field {name!r} both", url=path, hint="rename one of them"
             )
     return names

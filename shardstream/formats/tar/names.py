@@ -6,7 +6,7 @@ import re
 from dataclasses import dataclass
 
 from shardstream.dataset.lists.decompression import MAGIC_BYTES, compression_of
-from shardstream.errors import FormatError
+from shardstream.errors import FormatError, UnsupportedError
 from shardstream.formats.contract import ObjectListing
 from shardstream.formats.scans.object_bytes import ObjectBytes
 from shardstream.formats.scans.yaml_files import read_yaml
@@ -129,7 +129,7 @@ def energon_notes(listing: ObjectListing) -> tuple[str, ...]:
     """What Energon's description of a data set means for reading it.
 
     Raises:
-        FormatError: Its samples are made by code that lies beside it.
+        UnsupportedError: Its samples are made by code that lies beside it.
         StorageError: It cannot be read.
     """
     notes = []
@@ -138,7 +138,7 @@ def energon_notes(listing: ObjectListing) -> tuple[str, ...]:
         for key, value in _NAMES_CODE.findall(text):
             if key == "__module__" and _ENERGON_ITSELF.fullmatch(value):
                 continue
-            raise FormatError(
+            raise UnsupportedError(
                 f"its samples are made by code ({key}: {value}), which is never run",
                 url=listing.store.locate(path),
                 hint="name the tar files themselves to read their members as they are",

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any, ClassVar
 
-from shardstream.errors import FormatError
+from shardstream.errors import UnsupportedError
 from shardstream.formats.contract import ObjectListing, Recognized, SourceFormat, SourceObject
 from shardstream.formats.scans.object_bytes import ObjectBytes
 from shardstream.formats.scans.rows import PIECE, ScannedRows, usable_key
@@ -85,7 +85,7 @@ def _inner_tars(listing: ObjectListing, one: ObjectMeta) -> list[tuple[str, TarM
 def _class_of(data: ObjectBytes, member: TarMember) -> str:
     name = usable_key(member.name.rpartition("/")[2])
     if member.link is not None or not name.lower().endswith(TAR) or len(name) == len(TAR):
-        raise FormatError(
+        raise UnsupportedError(
             f"member {shown(member.name)} is not a tar file, but others beside it are",
             url=data.url,
             offset=member.header,

@@ -145,7 +145,8 @@ class Samples:
             self._plain = bad is not None and good == self.count == 0
             names = self._features.keys() | {(one.framed, one.name) for one in features}
             if len(names) > examples.MOST_FEATURES:
-                raise self._data.damaged(f"samples have more than {examples.MOST_FEATURES} features", block.base)
+                what = f"samples have more than {examples.MOST_FEATURES} features"
+                raise self._data.unsupported(what, block.base, hint="write them with fewer features")
             for feature in features:
                 self._add(block, feature)
         if self._plain:
@@ -199,7 +200,8 @@ class Samples:
             if made is None or name == "__key__":
                 continue
             if made.name in columns:
-                raise self._data.damaged(f"feature {name!r} and another are both called {made.name!r} here", 0)
+                what = f"feature {name!r} and another are both called {made.name!r} here"
+                raise self._data.unsupported(what, 0, hint="write the records again, with one of them renamed")
             columns[made.name] = made
         for name in self._labels:
             if "cls" not in columns and (label := columns.get(usable_field(name))) and label.kind.name == "int64":

@@ -247,8 +247,11 @@ def _end_record(data: ObjectBytes, place: int, record: bytes) -> tuple[int, int,
 def _end_record_64(data: ObjectBytes, place: int) -> tuple[int, tuple[int, ...]]:
     """Where the directory must end, and disk, disk of the directory, entries here, entries, length and start."""
     _, _, start, disks = _LOCATOR.unpack(data.get(place, _LOCATOR.size))
-    if start + _END64.size > place or disks > 1:
-        raise data.damaged(f"the zip64 end record cannot be at {start}, or it is one of {disks} parts", place)
+    if disks > 1:
+        hint = "join them: zip -s 0 FILE.zip --out NEW.zip"
+        raise data.unsupported(f"the zip is one of {disks} parts", place, hint=hint)
+    if start + _END64.size > place:
+        raise data.damaged(f"the zip64 end record cannot be at {start}", place)
     magic, length, _, _, *numbers = _END64.unpack(data.get(start, _END64.size))
     if magic != b"PK\6\6" or start + 12 + length != place:
         raise data.damaged("there is no zip64 end record where it should be", start)
