@@ -12,6 +12,7 @@
 ``packing``    what the verbs that write data sets share
 ``progress``   bars on a terminal, a line now and then elsewhere; on stderr
 ``report``     exit codes, errors as one block, numbers for people
+``spelling``   options in texts of errors, as flags
 =============  ==========================================================
 
 Data goes to stdout, progress and errors to stderr. Exit codes: 0 done; 1 verify or doctor found problems, or pack lost

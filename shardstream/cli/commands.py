@@ -6,7 +6,7 @@ import inspect
 from collections.abc import Callable, Mapping, Sequence
 from copy import copy
 from enum import Enum, StrEnum
-from functools import wraps
+from functools import partial, wraps
 from types import MappingProxyType
 from typing import Annotated, Any, TypeVar, cast, get_args, get_type_hints
 
@@ -113,7 +113,7 @@ def command(
             level = log_level.value if log_level else _LEVELS[min(verbose, len(_LEVELS) - 1)]
             passed = {name: value for name, value in given.items() if name != "quiet" or name in written}
             transport = passed.pop("transport", _TRANSPORT.AUTO)
-            with reporting(debug=bool(context.obj)), logged(level):
+            with reporting(debug=bool(context.obj), spell=partial(_with_flags, context)), logged(level):
                 for name in _PLACES.intersection(passed):
                     passed[name] = with_transport(passed[name], transport.value)
                 function(**passed)
@@ -125,6 +125,13 @@ def command(
         return cast(C, made)
 
     return extend
+
+
+def _with_flags(context: typer.Context, text: str) -> str:
+    """A text of an error with the flags of this command in the place of options that are written in Python."""
+    from shardstream.cli.spelling import Spelling
+
+    return Spelling(context).in_flags(text)
 
 
 def _plain_tables() -> list[type]:

@@ -41,11 +41,12 @@ class Exit(IntEnum):
 
 
 @contextmanager
-def reporting(*, debug: bool = False) -> Iterator[None]:
+def reporting(*, debug: bool = False, spell: Callable[[str], str] = str) -> Iterator[None]:
     """Turn errors of the package and the system into one block on stderr and an exit code.
 
     Args:
         debug: Whether to show the traceback, too.
+        spell: Writes options in texts of errors as whoever typed the command does.
     """
     try:
         yield
@@ -68,7 +69,7 @@ def reporting(*, debug: bool = False) -> Iterator[None]:
             error = ShardStreamError(
                 "memory is short", hint="end other programs, or use fewer --workers where there are any"
             )
-        print_error(error)
+        print_error(error, spell)
         usage = isinstance(error, UsageError | MissingExtraError)
         raise typer.Exit(Exit.USAGE if usage else Exit.DATA) from None
 
@@ -94,12 +95,12 @@ def _leave_stdout() -> None:
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
-def print_error(error: ShardStreamError) -> None:
+def print_error(error: ShardStreamError, spell: Callable[[str], str] = str) -> None:
     """What, where and what to do, one part a line."""
-    lines = [Text.assemble(("error: ", "bold red"), error.what)]
+    lines = [Text.assemble(("error: ", "bold red"), spell(error.what))]
     lines += [Text.assemble((f"  {name}: ", "dim"), in_one_line(value)) for name, value in error.place.items()]
     if error.hint:
-        lines.append(Text.assemble(("  hint: ", "bold"), error.hint))
+        lines.append(Text.assemble(("  hint: ", "bold"), spell(error.hint)))
     if error.code != ShardStreamError.code:
         lines.append(Text.assemble(("  see: ", "dim"), f"shardstream errors {error.code}"))
     for line in lines:

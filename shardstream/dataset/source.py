@@ -382,7 +382,7 @@ class DatasetSource:
                 raise UsageError(
                     f"{known[0].url} and {other.url} have different class names, so equal labels mean different things",
                     field="cls",
-                    hint="pack them with one list of classes (classes=, --classes), or leave cls out of `fields`",
+                    hint="pack them with one list: classes= (--classes), or leave cls out of `fields`",
                 )
 
     @property

@@ -233,7 +233,7 @@ def test_classes_of_another_data_set(source: Path, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "code", "message"),
     [
-        (["pack", "{list}", "{out}", "--shard-size", "big"], 2, "shard_size"),
+        (["pack", "{list}", "{out}", "--shard-size", "big"], 2, "--shard-size must"),
         (["pack", "{list}", "{out}", "--format", "zip"], 2, "zip"),
         (["pack", "{list}", "{out}", "--workers", "-1"], 2, "--workers"),
         (["pack", "{list}", "{out}", "--meta", "{"], 2, "--meta"),
@@ -265,7 +265,7 @@ def test_an_error_says_what_where_and_what_to_do(source: Path, tmp_path: Path) -
         "error: the label 'cat' is not a 64-bit integer",
         f"  url: {source}",
         "  line: 1",
-        "  hint: labels='name' (--labels name) numbers names in sorting order and keeps them as the classes",
+        "  hint: --labels name numbers names in sorting order and keeps them as the classes",
         "  see: shardstream errors source",
     ]
     assert "Traceback" in run("--debug", "pack", source, tmp_path / "out").stderr

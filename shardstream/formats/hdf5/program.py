@@ -129,7 +129,8 @@ class _Walk:
             if kind != _HARD:
                 raise RefusedError(
                     f"{shown!r} is {_LINKS.get(kind, 'a link of a kind of its own')}, and links are not followed",
-                    hint="name those to read (--format-option fields=NAME,NAME), or copy it to where the link is",
+                    hint="name those to read: SourceOptions(options={'fields': 'NAME,NAME'}) "
+                    "(--format-option fields=NAME,NAME), or copy it to where the link is",
                 )
             found = h5o.open(group, raw)
             if isinstance(found, h5g.GroupID):

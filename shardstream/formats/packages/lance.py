@@ -15,7 +15,7 @@ _HALVES = {"halffloat": "float16", "float": "float32", "double": "float64"}
 _TEXT = frozenset(("string", "large_string", "string_view"))
 _BYTES = ("binary", "large_binary", "fixed_size_binary")
 _ROWS = 64  # that are read at once: they may be large
-_CHOOSE = "choose other fields: --field NAME=NAME for each (fields=)"
+_CHOOSE = "choose other fields: --field NAME=NAME (fields=) for each"
 
 
 def answer(request: Any, ask: Callable[[Any], Any]) -> Iterator[Any]:

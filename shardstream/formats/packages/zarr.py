@@ -23,7 +23,7 @@ _LARGEST_CHUNK = 512 << 20  # bytes that are sent at once, so that a chunk is in
 _LARGEST_META = 16 << 20
 _FILL = 16  # times what its chunks can hold may be announced: chunks of fill values alone aren't written
 _SHOWN = 6
-_CHOOSE = "choose those that belong together: --field NAME=NAME for each (fields=)"
+_CHOOSE = "choose those that belong together: --field NAME=NAME (fields=) for each"
 
 
 class _Array(NamedTuple):
@@ -134,7 +134,7 @@ def _opened(one: _Array) -> _Opened:
     if kind in "UTSO" and len(one.shape) == 1:
         return _Opened(one, found, "bytes" if kind == "O" and _holds_bytes(found) else "str")
     what = f"array {one.name!r} holds {found.dtype}" + (f", {list(one.shape[1:])} a sample" if one.shape[1:] else "")
-    raise RefusedError(f"{what}, which is not read", hint="choose other fields: --field NAME=NAME for each")
+    raise RefusedError(f"{what}, which is not read", hint="choose other fields: --field NAME=NAME (fields=) for each")
 
 
 def _holds_bytes(array: Any) -> bool:
