@@ -7,9 +7,10 @@ import logging
 
 import pytest
 
-from shardstream.errors import AccessError, ShardStreamError, StorageError
+from shardstream.errors import AccessError, ShardStreamError, StorageError, UsageError
 from shardstream.storage import locate, open_store
 from shardstream.storage.base.location import with_transport
+from shardstream.storage.clients.names import AZURE, GCS, S3, OptionNames
 
 from .credentials import HIDDEN, HIDDEN64, bare_environment, key_of, settings  # noqa: F401
 
@@ -75,3 +76,14 @@ def test_secrets_stay_out_of_errors_logs_and_reprs(url, options, transport, capl
     assert HIDDEN not in shown
     assert HIDDEN64 not in shown
     assert "127.0.0.1" not in caught.value.what
+
+
+@pytest.mark.parametrize("names", [S3, AZURE, GCS])
+def test_every_name_of_an_option_serves_both_libraries(names: OptionNames) -> None:
+    for one in names.table:
+        for alias in (one.obstore, one.fsspec, *one.others, f"{names.prefix}{one.obstore}".upper()):
+            assert names.for_obstore({alias: "x", "other": None}) == {one.obstore: "x"}
+            assert names.for_fsspec({alias: "x", "more": 1}) == {one.fsspec: "x", "more": 1}
+        for alias in one.others:
+            with pytest.raises(UsageError, match=f"name '{one.obstore}' twice"):
+                names.for_obstore({alias: "x", one.obstore: "y"})

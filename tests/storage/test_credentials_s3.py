@@ -6,9 +6,8 @@ import pytest
 
 from shardstream.errors import AccessError, MissingExtraError, NotFoundError, UsageError
 from shardstream.storage import open_store
-from shardstream.storage.base.address import parse
 from shardstream.storage.base.location import with_transport
-from shardstream.storage.clients.fsspec_options import file_system_of
+from shardstream.storage.clients.aws import s3fs_arguments
 
 from .credentials import HIDDEN, HIDDEN64, bare_environment, key_of, settings  # noqa: F401
 from .places import OPEN, S3Place
@@ -42,9 +41,9 @@ def test_s3_endpoints(options, environment, endpoint, http) -> None:
 def test_both_transports_look_for_the_endpoint_in_the_same_variables(name) -> None:
     variables = {name: "https://a"}
     assert settings("s3://bucket", {"anon": True}, **variables).config["aws_endpoint_url_s3"] == "https://a"
-    assert file_system_of(parse("s3://bucket"), {"anon": True}, variables).arguments["endpoint_url"] == "https://a"
+    assert s3fs_arguments({"anon": True}, {}, variables)["endpoint_url"] == "https://a"
     own = {"anon": True, "client_kwargs": {"endpoint_url": "https://b"}}
-    assert file_system_of(parse("s3://bucket"), own, variables).arguments["endpoint_url"] == "https://b"
+    assert s3fs_arguments(own, {}, variables)["endpoint_url"] == "https://b"
 
 
 @pytest.mark.parametrize("url", ["s3://bucket", "az://bucket", "gs://bucket"])

@@ -17,26 +17,14 @@ from typing import Any, NoReturn
 from shardstream.errors import AccessError, UsageError
 from shardstream.extras import require
 from shardstream.storage.base.address import Address
+from shardstream.storage.clients.names import S3
 from shardstream.storage.clients.options import Fixed, StoreSettings, allow_http, bucket_settings, first_set, truth
 
-_ALIASES = {
-    "key": "access_key_id",
-    "secret": "secret_access_key",
-    "token": "session_token",
-    "endpoint_url": "endpoint",
-    "endpoint_url_s3": "endpoint",
-    "region_name": "region",
-    "default_region": "region",
-    "anon": "skip_signature",
-    "anonymous": "skip_signature",
-    "requester_pays": "request_payer",
-    "profile_name": "profile",
-}
 _NO_CREDENTIALS = (
     "set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or AWS_PROFILE, or give storage_options="
     "{'access_key_id': ..., 'secret_access_key': ...}; for a public bucket storage_options={'anon': True}"
 )
-ENDPOINTS = ("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL", "AWS_ENDPOINT", "S3_ENDPOINT_URL")
+_ENDPOINTS = ("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL", "AWS_ENDPOINT", "S3_ENDPOINT_URL")
 # What a profile holds when it can give credentials.
 _SOURCES = ("aws_access_key_id", "role_arn", "credential_process", "sso_session", "sso_start_url", "login_session")
 # Where web identities (IRSA) and containers find their role.
@@ -58,7 +46,7 @@ def s3_settings(address: Address, options: Mapping[str, Any], environment: Mappi
     """
     given = dict(options)
     given |= given.pop("client_kwargs", None) or {}  # where s3fs takes endpoint_url and region_name
-    settings = bucket_settings("S3Store", address, given, _ALIASES, "aws_")
+    settings = bucket_settings("S3Store", address, given, S3)
     settings.hint = _NO_CREDENTIALS
     config = settings.config
     settings.provider = config.pop("credential_provider", None)
@@ -113,7 +101,7 @@ def _region_and_endpoint(settings: StoreSettings, files: _Profile | None, enviro
     config = settings.config
     endpoint = config.pop("endpoint", None)
     if endpoint is None:
-        endpoint = first_set(environment, *ENDPOINTS) or (files and files.endpoint)
+        endpoint = first_set(environment, *_ENDPOINTS) or (files and files.endpoint)
     if endpoint is not None:
         # Under the name that comes first for obstore, so that no variable overrides what was decided here.
         config["aws_endpoint_url_s3"] = str(endpoint).rstrip("/")
@@ -121,6 +109,29 @@ def _region_and_endpoint(settings: StoreSettings, files: _Profile | None, enviro
     region = config.pop("region", None) or first_set(environment, "AWS_REGION", "AWS_DEFAULT_REGION")
     config["region"] = region or (files and files.region) or "us-east-1"
     settings.detect_region = endpoint is None
+
+
+def s3fs_arguments(
+    options: Mapping[str, Any], waits: Mapping[str, float], environment: Mapping[str, str]
+) -> dict[str, Any]:
+    """The arguments of an ``S3FileSystem``. Where nothing says who asks, it looks where AWS's own tools do.
+
+    Args:
+        options: Those that the user gave.
+        waits: ``connect_timeout`` and ``read_timeout``.
+        environment: Variables.
+    """
+    arguments = S3.for_fsspec(options)
+    for name in ("anon", "requester_pays"):
+        if name in arguments:
+            arguments[name] = str(arguments[name]).lower() == "requester" or truth(name, arguments[name])
+    client = dict(arguments.pop("client_kwargs", {}))
+    endpoint = arguments.get("endpoint_url") or client.pop("endpoint_url", None)
+    arguments["endpoint_url"] = endpoint or first_set(environment, *_ENDPOINTS)
+    if region := arguments.pop("region_name", None):
+        client["region_name"] = region
+    arguments["config_kwargs"] = {**waits, **arguments.pop("config_kwargs", {})}
+    return arguments | {"client_kwargs": client}
 
 
 def _has_role(environment: Mapping[str, str]) -> bool:

@@ -7,6 +7,7 @@ last azure-identity's ``DefaultAzureCredential`` (managed identity, ``az login``
 
 from __future__ import annotations
 
+import asyncio
 import datetime
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -16,26 +17,9 @@ from urllib.parse import parse_qsl
 from shardstream.errors import AccessError, ShardStreamError, UsageError
 from shardstream.extras import require
 from shardstream.storage.base.address import Address
+from shardstream.storage.clients.names import AZURE
 from shardstream.storage.clients.options import Fixed, StoreSettings, allow_http, bucket_settings, first_set, truth
 
-ALIASES = {
-    "storage_account_name": "account_name",
-    "account": "account_name",
-    "storage_account_key": "account_key",
-    "access_key": "account_key",
-    "master_key": "account_key",
-    "storage_access_key": "account_key",
-    "storage_sas_token": "sas_token",
-    "sas_key": "sas_token",
-    "storage_sas_key": "sas_token",
-    "storage_connection_string": "connection_string",
-    "account_url": "endpoint",
-    "storage_endpoint": "endpoint",
-    "endpoint_url": "endpoint",
-    "anon": "skip_signature",
-    "anonymous": "skip_signature",
-    "use_development_storage": "use_emulator",
-}
 _EMULATOR = (
     "DefaultEndpointsProtocol=http;AccountName=devstoreaccount1;AccountKey=Eby8vdM02xNOcqFlqUwJPLlmEtlCDXJ1OUzFT50uSRZ6IFsuFq2U"
     "VErCz4I6tq/K1SZFPTOtr/KBHBeksoGMGw==;BlobEndpoint=http://127.0.0.1:10000/devstoreaccount1;"
@@ -94,7 +78,7 @@ class Chosen:
     source: str = "storage_options"
 
 
-def choose(address: Address, config: dict[str, Any], environment: Mapping[str, str]) -> Chosen:
+def _choose(address: Address, config: dict[str, Any], environment: Mapping[str, str]) -> Chosen:
     """Which account, and with which credential, by the order that the module describes.
 
     Args:
@@ -139,9 +123,9 @@ def azure_settings(address: Address, options: Mapping[str, Any], environment: Ma
         UsageError: No account is named, or a connection string cannot be read.
         MissingExtraError: Nothing else is there, and azure-identity is not installed.
     """
-    settings = bucket_settings("AzureStore", address, options, ALIASES, "azure_")
+    settings = bucket_settings("AzureStore", address, options, AZURE)
     config = settings.config
-    chosen = choose(address, config, environment)
+    chosen = _choose(address, config, environment)
     settings.hint = chosen.hint
     settings.credentials = _KINDS[chosen.kind].format(chosen.source)
     config |= {"account_name": chosen.account, "use_emulator": False, "skip_signature": chosen.kind == "anonymous"}
@@ -164,6 +148,44 @@ def azure_settings(address: Address, options: Mapping[str, Any], environment: Ma
         case "machine":
             settings.provider = TokenProvider(None)
     return settings
+
+
+def adlfs_arguments(
+    address: Address, options: Mapping[str, Any], waits: Mapping[str, float], environment: Mapping[str, str]
+) -> dict[str, Any]:
+    """The arguments of an ``AzureBlobFileSystem`` for this address, with the same account and credential.
+
+    Args:
+        address: What the URL says.
+        options: Those that the user gave.
+        waits: ``connect_timeout`` and ``read_timeout``.
+        environment: Variables.
+
+    Raises:
+        UsageError: As `azure_settings`, or adlfs takes no such credential.
+    """
+    arguments = AZURE.for_obstore(options)
+    chosen = _choose(address, arguments, environment)
+    arguments |= {"account_name": chosen.account, "assume_container_exists": True}
+    arguments |= {"connection_timeout": waits["connect_timeout"], "read_timeout": waits["read_timeout"]}
+    endpoint = chosen.endpoint or f"https://{chosen.account}.blob.core.windows.net"
+    # By a connection string, which comes before whatever adlfs would find in the environment.
+    text = f"AccountName={chosen.account};BlobEndpoint={endpoint};"
+    if chosen.kind == "account_key":
+        return arguments | {"connection_string": f"{text}AccountKey={chosen.value}"}
+    if chosen.kind == "sas_token":
+        return arguments | {"connection_string": f"{text}SharedAccessSignature={chosen.value.lstrip('?')}"}
+    if chosen.endpoint:
+        arguments["account_host"] = chosen.endpoint.partition("://")[2]
+    if chosen.kind in ("anonymous", "machine"):
+        return arguments | {"anon": chosen.kind == "anonymous"}
+    if chosen.kind == "identity" and "client_secret" in chosen.value:
+        return {**arguments, **chosen.value}
+    if isinstance(chosen.value, TokenProvider):
+        return arguments | {"credential": _Asynchronous(chosen.value)}
+    raise UsageError(
+        "adlfs does not take this kind of credential", url=address.url, hint="write the URL without fsspec+"
+    )
 
 
 def _end_of(token: str) -> datetime.datetime | None:
@@ -288,3 +310,16 @@ class TokenProvider:
         except Exception as error:
             self.problem = AccessError(f"Azure gave no token ({type(error).__name__})", hint=_GIVE)
             raise self.problem from None
+
+
+class _Asynchronous:
+    """A credential of azure-identity, as adlfs asks for it."""
+
+    def __init__(self, provider: TokenProvider) -> None:
+        self._provider = provider
+
+    async def get_token(self, *scopes: str, **more: Any) -> Any:
+        return await asyncio.to_thread(self._provider.token)
+
+    async def close(self) -> None:
+        """Nothing is open."""

@@ -21,9 +21,13 @@ from typing import Any, TypeVar
 
 from shardstream.errors import AccessError, MissingExtraError, NotFoundError, StorageError, UsageError, did_you_mean
 from shardstream.extras import private, require
+from shardstream.storage.base.address import Address
 from shardstream.storage.base.location import Location
+from shardstream.storage.base.policy import seconds
 from shardstream.storage.base.store import Head, ObjectMeta, version_number
-from shardstream.storage.clients.fsspec_options import file_system_of, protocol_of
+from shardstream.storage.clients.aws import s3fs_arguments
+from shardstream.storage.clients.azure import adlfs_arguments
+from shardstream.storage.clients.gcs import gcsfs_arguments
 from shardstream.storage.clients.obstore_errors import (
     Answer,
     Expired,
@@ -33,6 +37,7 @@ from shardstream.storage.clients.obstore_errors import (
     refusal,
     untrusted_certificate,
 )
+from shardstream.storage.clients.options import CONNECT_TIMEOUT, READ_TIMEOUT
 from shardstream.storage.transfer.client import Body, Client, Fault, Upload, check_version, replaced
 from shardstream.threads import start
 
@@ -44,6 +49,9 @@ _VERSION = ("ETag", "etag", "e_tag", "generation", "blob_id", "md5Hash", "md5", 
 _TIMES = ("LastModified", "last_modified", "mtime", "modified", "updated")
 # File systems whose files, open for writing, show nothing before they are closed.
 _SHOW_WHEN_CLOSED = ("s3", "abfs", "gs")
+_PROTOCOLS = {"s3": "s3", "azure": "abfs", "gcs": "gs"}
+# Options of obstore's HTTP client that mean nothing to fsspec, and do no harm when they are left out.
+_OBSTORE_ONLY = ("allow_http", "client_options", "retry_config", "virtual_hosted_style_request")
 
 
 def check(location: Location) -> None:
@@ -53,8 +61,41 @@ def check(location: Location) -> None:
         UsageError: An unknown protocol, or options that cannot work.
         MissingExtraError: A package is not installed.
     """
-    _class_of(protocol_of(location.address), location.url)
-    file_system_of(location.address, location.access.library_options, os.environ)
+    _class_of(_protocol_of(location.address), location.url)
+    _arguments_of(location.address, location.access.library_options)
+
+
+def _protocol_of(address: Address) -> str:
+    """What fsspec calls the file system of an address."""
+    return _PROTOCOLS.get(address.kind, address.scheme)
+
+
+def _arguments_of(address: Address, options: Mapping[str, Any]) -> dict[str, Any]:
+    """The arguments of the file system of an address; UsageError for options that cannot work there."""
+    given = {name.lower(): value for name, value in options.items() if value is not None}
+    if address.kind != "fsspec":
+        given = {name: value for name, value in given.items() if name not in _OBSTORE_ONLY}
+    waits = {
+        name: seconds(name, given.pop(name, usual))
+        for name, usual in (("connect_timeout", CONNECT_TIMEOUT), ("read_timeout", READ_TIMEOUT))
+    }
+    if address.kind == "s3":
+        return s3fs_arguments(given, waits, os.environ)
+    if address.kind == "azure":
+        return adlfs_arguments(address, given, waits, os.environ)
+    if address.kind == "gcs":
+        return gcsfs_arguments(given, os.environ)
+    if address.query:
+        raise UsageError("a query has no meaning in this URL", url=address.url, hint="give it by storage_options")
+    return given
+
+
+def _root_of(address: Address) -> str:
+    """The path that stands before those of objects."""
+    if address.kind in _PROTOCOLS:
+        return f"{address.bucket}/{address.prefix}".rstrip("/")
+    user = f"{address.user}@" if address.user else ""
+    return f"{address.scheme}://{user}{address.prefix}"
 
 
 _EXTRAS = ("s3fs", "adlfs", "gcsfs")
@@ -96,8 +137,8 @@ class FsspecClient(Client):
         self._location = location
         self._address = location.address
         self._sending: Any = None
-        self._protocol = protocol_of(location.address)
-        arguments, self._root = file_system_of(location.address, location.access.library_options, os.environ)
+        self._protocol = _protocol_of(location.address)
+        arguments = _arguments_of(location.address, location.access.library_options)
         # fsspec keeps instances by their arguments, so that data sets of one bucket share connections.
         self._arguments = arguments | {"use_listings_cache": False}
         once = {}
@@ -105,7 +146,8 @@ class FsspecClient(Client):
             once = {"config_kwargs": {"retries": {"total_max_attempts": 1}, **self._arguments["config_kwargs"]}}
         self._files = self._make(_class_of(self._protocol, location.url), self._arguments | once)
         _no_retries(self._files)
-        self._root = str(private(self._files, "_strip_protocol", "fsspec")(self._root)).rstrip("/")
+        root = private(self._files, "_strip_protocol", "fsspec")(_root_of(location.address))
+        self._root = str(root).rstrip("/")
 
     def _make(self, kind: Any, arguments: dict[str, Any]) -> Any:
         try:

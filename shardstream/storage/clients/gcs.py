@@ -2,21 +2,15 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from shardstream.storage.base.address import Address
+from shardstream.storage.clients.names import GCS
 from shardstream.storage.clients.options import StoreSettings, allow_http, bucket_settings, first_set, truth
 
-_ALIASES = {
-    "anon": "skip_signature",
-    "anonymous": "skip_signature",
-    "endpoint": "base_url",
-    "endpoint_url": "base_url",
-    "credentials": "application_credentials",
-    "service_account_path": "service_account",
-}
 # What holds credentials: options, and variables.
 _GIVEN = ("service_account", "service_account_key", "application_credentials")
 _VARIABLES = (
@@ -35,13 +29,13 @@ def gcs_settings(address: Address, options: Mapping[str, Any], environment: Mapp
     Raises:
         UsageError: Options that contradict each other.
     """
-    settings = bucket_settings("GCSStore", address, options, _ALIASES, "google_")
+    settings = bucket_settings("GCSStore", address, options, GCS)
     config = settings.config
-    token = config.pop("token", None)
+    token = config.pop("application_credentials", None)
     if token == "anon":  # noqa: S105 - the name of a way, not a password
         config["skip_signature"] = True
-    elif isinstance(token, str) and token not in ("google_default", "cloud"):
-        config["application_credentials"] = token
+    elif isinstance(token, str | os.PathLike) and token not in ("google_default", "cloud"):
+        config["application_credentials"] = os.fspath(token)
     config.pop("project", None)  # gcsfs wants it; reading and writing objects does not
     endpoint = config.get("base_url") or first_set(environment, "GOOGLE_BASE_URL", "STORAGE_EMULATOR_HOST")
     if endpoint:
@@ -59,6 +53,16 @@ def gcs_settings(address: Address, options: Mapping[str, Any], environment: Mapp
     )
     settings.credentials = _who(settings, environment)
     return settings
+
+
+def gcsfs_arguments(options: Mapping[str, Any], environment: Mapping[str, str]) -> dict[str, Any]:
+    """The arguments of a ``GCSFileSystem``."""
+    arguments = GCS.for_fsspec(options)
+    if truth("anon", arguments.pop("anon", False)):
+        arguments["token"] = "anon"  # noqa: S105 - the name of a way, not a password
+    elif environment.get("STORAGE_EMULATOR_HOST"):
+        arguments.setdefault("token", "anon")
+    return arguments
 
 
 def _who(settings: StoreSettings, environment: Mapping[str, str]) -> str:

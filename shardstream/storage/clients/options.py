@@ -1,4 +1,4 @@
-"""``storage_options`` as obstore takes them: names of every ecosystem to obstore's own."""
+"""``storage_options`` as obstore takes them."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from typing import Any
 from shardstream.errors import UsageError
 from shardstream.storage.base.address import Address
 from shardstream.storage.base.policy import seconds
+from shardstream.storage.clients.names import OptionNames
 
 READ_TIMEOUT = 15.0
 """Seconds without a byte after which a read is taken for dead. Stores answer within one; Azure's are known to go silent
@@ -84,25 +85,9 @@ class StoreSettings:
         return self.hint
 
 
-def named(options: Mapping[str, Any], aliases: Mapping[str, str], strip: str) -> dict[str, Any]:
-    """Options under obstore's names; ``None`` values are left out, two names for one thing are refused."""
-    found: dict[str, Any] = {}
-    for given, value in options.items():
-        name = given.lower().removeprefix(strip)
-        name = aliases.get(name, name)
-        if value is None:
-            continue
-        if name in found:
-            raise UsageError(f"storage_options name {name!r} twice", hint=f"drop {given!r} or the other")
-        found[name] = value
-    return found
-
-
-def bucket_settings(
-    kind: str, address: Address, options: Mapping[str, Any], aliases: Mapping[str, str], strip: str
-) -> StoreSettings:
+def bucket_settings(kind: str, address: Address, options: Mapping[str, Any], names: OptionNames) -> StoreSettings:
     """What the settings of every bucket begin with: its place, and all options under obstore's names."""
-    config = named(options, aliases, strip)
+    config = names.for_obstore(options)
     client, retry = client_options(config), config.pop("retry_config", None)
     return StoreSettings(kind, address.bucket, address.prefix, config, client, retry=retry)
 
