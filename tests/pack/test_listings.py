@@ -187,7 +187,7 @@ def test_files_of_one_stem(tmp_path: Path) -> None:
     ]
     with pytest.raises(DuplicateKeyError, match="same key") as caught:
         open_source(tmp_path)
-    assert "--group stem" in str(caught.value)
+    assert "group='stem'" in str(caught.value)
     with pytest.raises(UsageError, match="folders"):
         open_source(Path(__file__), group="stem")
 

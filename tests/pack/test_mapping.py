@@ -204,8 +204,8 @@ def test_a_picture_that_would_be_its_path_says_what_is_meant(tmp_path: Path, nam
     path = make(tmp_path, PICTURES[name], name)
     with pytest.raises(UsageError) as caught:
         read(path, {"image": "path", "cls": "label"}, key=key)
-    assert "--field jpg=path" in str(caught.value.hint)
-    assert "image=path:" in str(caught.value.hint)
+    assert "fields={'jpg': 'path'}" in str(caught.value.hint)
+    assert "fields={'image': 'path:" in str(caught.value.hint)
     if key != "path":  # from whose path none could be made
         assert "would be the text in column 'path', such as 'a/1.JPG'" in caught.value.what
         assert caught.value.place == {"url": str(path), "field": "image"}
@@ -232,7 +232,7 @@ def test_other_pictures_are_stored_as_files(tmp_path: Path) -> None:
     path = make(tmp_path, "path\tlabel\na/1.tiff\t1\n")
     with pytest.raises(UsageError, match="not the picture") as caught:
         read(path, {"a.image": "path"}, key="line")
-    assert "--field a.image=path:file stores the files" in str(caught.value.hint)
+    assert "fields={'a.image': 'path:file'} stores the files" in str(caught.value.hint)
 
 
 @pytest.mark.parametrize(

@@ -142,7 +142,7 @@ def test_without_files_the_lines_are_numbered(tmp_path: Path) -> None:
     fields = {"txt": "text:str", "cls": "label"}
     with pytest.raises(UsageError, match="no field is a file") as caught:
         open_source(tmp_path / "list.csv", fields=fields)
-    assert "--key auto" in str(caught.value.hint)
+    assert "key='auto'" in str(caught.value.hint)
     assert keys(open_source(tmp_path / "list.csv", fields=fields, key="auto")) == ["0000000002", "0000000003"]
 
 
@@ -168,7 +168,7 @@ def test_folders(tmp_path: Path) -> None:
         (tmp_path / name).write_bytes(b"1")
     with pytest.raises(DuplicateKeyError) as caught:
         open_source(tmp_path)
-    assert "--key auto" in str(caught.value.hint)
+    assert "key='auto'" in str(caught.value.hint)
     source = open_source(tmp_path, key="auto")
     assert keys(source) == ["x/a", "x/a-2", "y/a"]
     assert source.notes == ("One sample has the key of an earlier one and is numbered, as x/a-2.",)

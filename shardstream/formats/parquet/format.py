@@ -144,7 +144,7 @@ def _refuse_paths(data: ObjectBytes, footer: Footer, fields: Sequence[ColumnFiel
             continue
         if _has_values(data, path, footer, group):
             what = f"column {path.field.source[0]!r} has only the paths of files, and not what is in them"
-            hint = "`shardstream pack` stores the files; or leave it out: --field NAME=COLUMN names those to take"
+            hint = "`shardstream pack` stores the files; or leave it out: fields={'NAME': 'COLUMN'} names those to take"
             raise UnsupportedError(what, url=data.url, field=told.name, hint=hint)
 
 

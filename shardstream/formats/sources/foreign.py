@@ -242,7 +242,7 @@ def _check_keys(dataset: OpenedDataset, column: str, url: str) -> None:
 def _names_of(dataset: OpenedDataset, label: str | None, url: str) -> tuple[str, ...]:
     """The names of the classes of all labels, in sorting order."""
     if label is None or label not in dataset.manifest.fields:
-        raise UsageError("labels='name' needs a label", url=url, hint=f"add a field: --field {LABEL}=COLUMN")
+        raise UsageError("labels='name' needs a label", url=url, hint=f"add a field: fields={{{LABEL!r}: 'COLUMN'}}")
     names = set[str]()
     for found in _column(dataset, label):
         with suppress(Broken):

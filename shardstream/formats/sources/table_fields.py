@@ -90,7 +90,8 @@ def choose_columns(rules: Sequence[FieldRule], fields: Sequence[TableField]) -> 
             raise UsageError(
                 f"column {rule.column!r} is a struct, and cannot be stored as {rule.type}",
                 field=rule.name,
-                hint=f"choose its fields ({shown}), or store it as JSON: --field {rule.name}={rule.column}:{JSON}",
+                hint=f"choose its fields ({shown}), or store it as JSON: "
+                f"fields={{{rule.name!r}: {f'{rule.column}:{JSON}'!r}}}",
             )
         elif inner:
             prefix = len(usable_field(rule.column))

@@ -189,5 +189,5 @@ class StoredRejects:
                 raise ValueError("its last line has no end")
         except (ValueError, KeyError, TypeError) as error:
             raise StorageError(
-                "the list of rejects is damaged", url=store.locate(REJECTS_NAME), hint="pack again with --overwrite"
+                "the list of rejects is damaged", url=store.locate(REJECTS_NAME), hint="pack again with overwrite=True"
             ) from error

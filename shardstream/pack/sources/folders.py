@@ -237,8 +237,8 @@ class FolderSource(RecordSource[FileReader]):
             self._check_folders(names, known)
         self._reader = FileReader(root, key, images, numbers, cls_files)
         if key != "line":
-            hint = "--key auto (key='auto') numbers equal keys, --group stem makes files of one name one sample; or "
-            hint += "remove one of them, or choose other keys: --key path, stem or line"
+            hint = "key='auto' numbers equal keys, SourceOptions(group='stem') makes files of one name one sample; or "
+            hint += "remove one of them, or choose other keys: key='path', key='stem' or key='line'"
             self.numbering = check_unique(
                 self._keys, len(self), named=self._path, url=self.url, hint=hint, number=key == "auto"
             )

@@ -193,7 +193,7 @@ class TextLists(Recognizer):
 
     def recognize(self, place: Place, wanted: Wanted) -> Source | StreamSource | None:
         if place.group != "file":
-            hint = "a list has a column for each file: --field"
+            hint = "a list has a column for each file: fields="
             raise UsageError("group='stem' is for folders", hint=hint, url=place.text)
         location = place.location
         if location.local and not os.path.exists(location.url):

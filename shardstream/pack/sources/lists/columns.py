@@ -184,7 +184,7 @@ def _by_name(names: Sequence[str], wanted: Wanted, *, number: bool) -> Columns:
         if path is None:
             raise UsageError(
                 "no column of the list is called like a path",
-                hint=f"name it: --field jpg=COLUMN; its columns are {', '.join(names)}",
+                hint=f"name it: fields={{'jpg': 'COLUMN'}}; its columns are {', '.join(names)}",
             )
         used = (path, label, None if key is None else wanted.key)
         found = replace(found, unused=tuple(name for name in names if name not in used))
@@ -298,7 +298,7 @@ def _check_files(columns: Columns, wanted: Wanted) -> Columns:
         return columns
     named = next((field.column for field in columns.fields if field.rule.type == NAME), None)
     if wanted.labels == "name" and named is None:
-        raise UsageError("labels='name' needs a label", hint=f"add a field: --field {LABEL}=COLUMN")
+        raise UsageError("labels='name' needs a label", hint=f"add a field: fields={{{LABEL!r}: 'COLUMN'}}")
     path = next((field.column for field in columns.fields if field.path), None)
     if path is None and wanted.key in ("path", "stem"):
         like = next((field.rule for field in columns.fields if field.rule.column.lower() in PATH_NAMES), None)
@@ -306,12 +306,12 @@ def _check_files(columns: Columns, wanted: Wanted) -> Columns:
             ""
             if like is None
             else (
-                f"if column {like.column!r} names files, --field jpg={like.column} (or png, ...) or "
-                f"--field {like.name}={like.column}:file stores them; else "
+                f"if column {like.column!r} names files, fields={{'jpg': {like.column!r}}} (or png, ...) or "
+                f"fields={{{like.name!r}: {f'{like.column}:file'!r}}} stores them; else "
             )
         )
         raise UsageError(
             f"no field is a file, from whose path key={wanted.key!r} could be made",
-            hint=f"{meant}--key auto or --key line numbers the samples, --key with the name of a column takes that",
+            hint=f"{meant}key='auto' or key='line' numbers the samples, key= with the name of a column takes that",
         )
     return replace(columns, path=path, label=named)

@@ -238,11 +238,12 @@ class BoundField:
         if extension in BY_SUFFIX:
             prefix, kind = name.rpartition(".")[0], type_of_extension(extension)
             field = f"{prefix}.{kind}" if prefix else str(kind)
-            store = f"{field}={column}" if kind.is_image else f"{name}={column}:{FILE}"
+            store, of = (field, column) if kind.is_image else (name, f"{column}:{FILE}")
             raise UsageError(
                 f"the field {name!r} would be the text in column {column!r}, such as {shown(found)}, not the picture",
                 field=name,
-                hint=f"--field {store} stores the files that it names, --field {name}={column}:str their paths as text",
+                hint=f"fields={{{store!r}: {of!r}}} stores the files that it names, "
+                f"fields={{{name!r}: {f'{column}:str'!r}}} their paths as text",
             )
 
     def value(self, cells: Cells) -> Value | str:
@@ -321,7 +322,7 @@ def bound_columns(rule: FieldRule, names: Sequence[str], places: Sequence[Column
         raise UsageError(
             f"the field {rule.name!r} of {plural(len(names), 'column')} ({rule.column}) {given}",
             field=rule.name,
-            hint=f"many columns become one array of numbers: --field '{rule.name}={rule.column}:float32'",
+            hint=f"many columns become one array of numbers: fields={{{rule.name!r}: {f'{rule.column}:float32'!r}}}",
         )
     bound = replace(rule, type=f"array:{rule.type}:{len(names)}")
     return BoundColumns(bound, places[0], False, tuple(names), tuple(places))
