@@ -113,7 +113,8 @@ class Spelling:
         elif plain and not (plain[0].isupper() and _OF_FLAG.search(text[: found.start()])):
             end, value = plain.end(), ast.parse(plain[0], mode="eval").body
         else:
-            return (at, flag.on) if flag and _NO_VALUE.match(text, at) else (found.start(), "")
+            known = flag or _FLAG_BEHIND.match(text, at)
+            return (at, flag.on if flag else "") if known and _NO_VALUE.match(text, at) else (found.start(), "")
         return end, _with_value(flag, value) if flag else ""
 
     def _written(self, option: Option, value: ast.expr) -> str:

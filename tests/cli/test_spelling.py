@@ -68,6 +68,7 @@ def test_every_option_that_has_a_flag_becomes_that_flag(verb: Any) -> None:
         ('fields={"jpg": "image path"}; overwrite=True', "--field jpg='image path'; --overwrite"),
         ("seed must be an integer; leave `rows` out", "--seed must be an integer; leave --rows out"),
         ("SourceOptions(format='mds' or 'zip') says which", "--source-format mds or zip says which"),
+        ("leave loose= (--source-format) out", "leave --source-format out"),
         # What is not of the command stays.
         ("give reads=ReadOptions(threads=1)", "give reads=ReadOptions(threads=1)"),
         ("ImageBatch(classes=1000)", "ImageBatch(classes=1000)"),

@@ -69,7 +69,7 @@ def test_json_that_is_no_list(tmp_path: Path) -> None:
     assert caught.value.hint
     with pytest.raises(UsageError, match="called like a path") as caught_too:
         read(make(tmp_path, '{"photo": "1.jpg"}', "list.jsonl"))
-    assert "--field" in str(caught_too.value)
+    assert "fields=" in str(caught_too.value)
     with pytest.raises(SourceError, match="no column 'x'"):
         read(make(tmp_path, '{"path": "1.jpg"}\n{"path": "2.jpg"}', "list.jsonl"), fields={"jpg": "path", "a": "x"})
 
