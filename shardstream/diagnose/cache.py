@@ -222,7 +222,7 @@ def warm(
         url: The data set.
         cache: Folder of the cache, or a `Cache`; the same as for training.
         node: Number of this node and of nodes, where each reads the same part of the data set in every epoch
-            (``affinity="node"``, the default with a cache). Default: the whole data set.
+            (``OrderOptions(affinity="node")``, the default with a cache). Default: the whole data set.
         seed: Seed of the training, on which it depends who reads what.
         storage_options: Credentials and settings of the store by name.
         progress: Called with a `ProgressEvent` after each shard.

@@ -83,7 +83,7 @@ class Loader(ForFrameworks, DataLoader[Any]):
         stats_file: A file of this machine that is written as often: ``"run/stats-{rank}.json"`` for
             `LoaderStats.merged`, ``"/var/lib/.../stats-{rank}.prom"`` in the text format of Prometheus.
         compare_ranks: Whether ranks compare what they read. Default true; false is for separate trainings in one job,
-            each with ``rank=`` and ``world_size=`` of its own.
+            each with ``ranks=`` of its own.
         **arguments: Of ``DataLoader``: ``prefetch_factor``, ``pin_memory``, ``multiprocessing_context``, ``timeout``,
             ``worker_init_fn``, ``generator``, ...
 

@@ -91,7 +91,7 @@ def repack(
             ``shuffle=True`` and another ``seed``, others share a bin. ``take`` counts documents then, ``fields`` names
             what is kept beside their tokens, and ``transform`` gets documents. Default: bins stay as they are,
             also with ``take``, which then counts bins, and with ``fields`` that name all that lies beside the tokens.
-        images: As of `pack`; JPEG files stay as they are unless ``jpeg="addressable"`` says otherwise.
+        images: As of `pack`; JPEG files stay as they are unless ``ImageOptions(jpeg="addressable")`` says otherwise.
         shards: As of `pack`. What is compressed stays so, if the format stays ``record``.
         storage: As of `pack`, with a cache and replicas of the dataset.
 

@@ -253,8 +253,8 @@ class Bins:
             raise UsageError(
                 f"{mine} was tokenized by {self.tokenizer or 'what is not known'}, "
                 f"{theirs} by {other.tokenizer or 'what is not known'}",
-                hint="the same number would mean two tokens: take one tokenizer for both; tokenizer_id= names that of "
-                "tokens that come ready",
+                hint="the same number would mean two tokens: take one tokenizer for both; "
+                "PackedSequences(tokenizer_id=...) names that of tokens that come ready",
             )
         counts = {name: getattr(self, name) + getattr(other, name) for name in ("documents", "pieces", "tokens")}
         if replace(self, partial=other.partial, **{name: getattr(other, name) for name in counts}) != other:

@@ -33,7 +33,7 @@ _ONE_THREAD = ("false", "off", "0", "no", "n", "f", "")  # of TOKENIZERS_PARALLE
 _GENERATION = re.compile(r"\{%-?\s*generation\s*-?%\}")
 _HINT = (
     "give a tokenizer of tokenizers, transformers or tiktoken, the path of a tokenizer.json, 'tiktoken:NAME', or a "
-    "function of a text with tokenizer_id="
+    "function of a text with PackedSequences(tokenizer_id=...)"
 )
 
 
@@ -95,7 +95,7 @@ class Tokenizer:
 
 
 def tokenizer_of(given: Any, *, name: str | None, allow_special: bool, conversations: bool) -> Tokenizer:
-    """What ``tokenizer=`` means.
+    """Make a tokenizer of what a user gave as one.
 
     Args:
         given: A tokenizer, a function of a text, the path of a ``tokenizer.json``, or ``"tiktoken:NAME"``.
@@ -147,7 +147,7 @@ def _function(given: Encode, name: str | None) -> Tokenizer:
     if name is None:
         raise UsageError(
             f"tokenizer={getattr(given, '__name__', given)!r} is a function, which only its name tells from others",
-            hint="name it and its version: tokenizer_id='my-words-1'",
+            hint="name it and its version: PackedSequences(tokenizer_id='my-words-1')",
         )
     return Tokenizer("function", name, b"", given)
 
@@ -183,7 +183,7 @@ def _pretrained(path: Path) -> Any:
         if "trust_remote_code" in str(error):
             raise UsageError(
                 f"the tokenizer in {path} needs Python code from its directory, which is never run",
-                hint="read that code, load the tokenizer by transformers yourself, and give it as tokenizer=",
+                hint="read that code, load the tokenizer by transformers, and give PackedSequences(tokenizer=...)",
             ) from error
         raise UsageError(f"{path} cannot be read as a tokenizer: {error}", hint=_HINT) from error
 
@@ -201,7 +201,7 @@ def _backend(given: Any) -> Any:
     if backend is None or _library_of(backend) != "tokenizers":
         raise UsageError(
             f"{type(given).__name__} is none of the fast tokenizers of transformers",
-            hint="load it with use_fast=True, or give a function that calls it, with tokenizer_id=",
+            hint="load it with use_fast=True, or give a function that calls it, with PackedSequences(tokenizer_id=...)",
         )
     return backend
 
@@ -211,7 +211,8 @@ def _tokenizers_content(given: Any) -> Any:
         content = json.loads(given.to_str())
     except Exception as error:  # parts of it that are written in Python have no JSON
         raise UsageError(
-            f"the tokenizer cannot be written down: {error}", hint="give a function that calls it, with tokenizer_id="
+            f"the tokenizer cannot be written down: {error}",
+            hint="give a function that calls it, with PackedSequences(tokenizer_id=...)",
         ) from error
     return content | {"truncation": None, "padding": None}
 

@@ -8,7 +8,7 @@
 ``commits``       finished shards on their way out, while the next is made
 ``receipts``      what a finished task leaves beside its shard, so that nothing is done twice
 ``rejects``       what could not be packed, any number of it, listed and counted without being held
-``reject_limit``  ``max_rejects=``: the number or share of rejected samples that ends a run
+``reject_limit``  ``SourceOptions(max_rejects=...)``: the number or share of rejected samples that ends a run
 ``rows``          ``rows.parquet``: what became of every line of the source
 ``stats``         what was done, counted, and where the time went
 ``report``        what a run did, for its caller and as ``report.json``

@@ -1,4 +1,4 @@
-"""``max_rejects=``: how many samples may be rejected before a run ends with an error."""
+"""``SourceOptions(max_rejects=...)``: how many samples may be rejected before a run ends with an error."""
 
 from __future__ import annotations
 

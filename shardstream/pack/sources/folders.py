@@ -3,8 +3,8 @@
 Local, or below a URL. The label is the number of the class folder in sorting order; a flat folder is a data set without
 labels. Names that are not data are left out, and so are files that lie beside class folders, with a note. Where there
 are images, other files are rejected: a stray text file is not a sample. A folder without any image is packed file
-by file, whatever they are. With ``group="stem"`` files that share the part of their name before its first dot are one
-sample, as in WebDataset.
+by file, whatever they are. With ``SourceOptions(group="stem")`` files that share the part of their name before
+its first dot are one sample, as in WebDataset.
 
 Paths lie in a temporary file; what is held is eight bytes a sample, and eight more while keys are compared.
 """

@@ -172,7 +172,7 @@ _ALONE = f"leave transport= out; before a URL, {PREFIX} asks for fsspec: {PREFIX
 
 
 def flat_transport(*places: str) -> Mapping[str, Rewrite]:
-    """``transport=``, which verbs had: put as a prefix before the URLs that stand in these of their arguments."""
+    """Rewrite the old argument `transport` as a prefix of the URLs in these arguments."""
 
     def put(given: dict[str, Any], value: Any) -> str:
         for name in places:

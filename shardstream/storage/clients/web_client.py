@@ -172,7 +172,7 @@ class WebClient(Client):
         """The headers for another host, after a redirect to it; later redirects get no more than these."""
         if self._location.access.same_host:
             what = f"the web server redirects to another host, {target.host}"
-            raise AccessError(what, hint="allow_other_origins=True permits it")
+            raise AccessError(what, hint="SourceOptions(allow_other_origins=True) permits it")
         if secure and target.scheme == "http" and not self._requests.insecure:
             what = f"the web server redirects from https to http, at {target.host}"
             raise AccessError(what, hint="storage_options={'allow_http': True} permits it")

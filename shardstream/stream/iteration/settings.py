@@ -235,7 +235,7 @@ class StreamOptions:
 
 
 def _flat_rank(place: int) -> Rewrite:
-    """Puts ``rank=`` or ``world_size=`` in its place of ``ranks=``."""
+    """Puts one of the old arguments `rank` and `world_size` in its place of ``ranks=``."""
 
     def put(given: dict[str, Any], value: Any) -> str:
         ranks = list(given.get("ranks") or (None, None))

@@ -36,8 +36,8 @@ each of them in several copies; MB are those of the photographs. Earlier output 
 back before each run, and the time is that of the call alone, without starting Python, but with starting workers.
 """
 RAW = """\
-`jpeg="keep"`. *Until on disk* adds an `fsync` of every file written: shardstream does that anyway, shard by shard, so
-its two figures differ by little. `tar` stores no labels, no index and no checksums, and checks nothing.
+`ImageOptions(jpeg="keep")`. *Until on disk* adds an `fsync` of every file written: shardstream does that anyway, shard
+by shard, so its two figures differ by little. `tar` stores no labels, no index and no checksums, and checks nothing.
 """
 IN_MEMORY = """\
 The same into a file system in memory (`/dev/shm`), where no disk sets the pace and nobody has to wait for it.
@@ -48,7 +48,7 @@ of the photographs, and drops what it makes; by two processes at once, it says w
 """
 FETCHED = f"""\
 A list of URLs of a web server on this machine, which takes a part of its two cores, and files as they come: shardstream
-with `jpeg="keep"`, img2dataset with `disable_all_reencoding`, without hashes, in tars of {SHARD_MB} MB.
+with `ImageOptions(jpeg="keep")`, img2dataset with `disable_all_reencoding`, without hashes, in tars of {SHARD_MB} MB.
 """
 
 

@@ -84,7 +84,7 @@ def lines() -> list[Line]:
         Line("next batches: longest of 2,000", _of("middle", "max ms"), "ms", 3),
         Line("order's share of raw records, in process", _of("share 0", "%"), "%", 2, 3),
         Line("raw records, in process", _of("share 0", "MB/s"), "MB/s"),
-        Line("raw records with `chunk=1`, in process", _of("share fine", "MB/s"), "MB/s"),
+        Line("raw records with `OrderOptions(chunk=1)`, in process", _of("share fine", "MB/s"), "MB/s"),
         Line(f"order's share of raw records, {WORKERS} workers", _of(f"share {WORKERS}", "%"), "%", 2, 3),
         Line(f"raw records, {WORKERS} workers", _of(f"share {WORKERS}", "MB/s"), "MB/s"),
         Line("start to the first raw batch, over the empty one", _over("start", "start empty"), "s", 3, 0.5),

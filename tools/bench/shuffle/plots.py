@@ -24,7 +24,7 @@ _LOOKS = {
     WDS: ("#d9772b", "s", "WebDataset"),
     PY1E: ("#2a9d6f", "^", "Streaming py1e"),
     PY1BR: ("#b05cc6", "v", "Streaming py1br"),
-    FINE: ("#3b82f6", "D", "shardstream, chunk=1"),
+    FINE: ("#3b82f6", "D", "shardstream, chunk 1"),
 }
 _POINTS = 300
 _BINS = 40

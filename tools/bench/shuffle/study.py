@@ -34,7 +34,7 @@ WHOLE = 4_000_000  # Streaming's default block of samples on one node: more than
 FULL, OURS, FINE, WDS, PY1E, PY1BR = (
     "full shuffle",
     "shardstream",
-    "shardstream, chunk=1",
+    "shardstream, chunk 1",
     "WebDataset",
     "py1e",
     "py1br",
@@ -104,7 +104,7 @@ def _at_equal_memory(setting: Setting) -> Iterator[Shuffler]:
     yield Shuffler(FULL, setting, setting.samples, partial(orders.full_shuffle, setting), FULL)
     parameters = setting.parameters()
     yield _ours(f"**{OURS}**", setting, parameters, OURS)
-    yield _ours(f"**{OURS}**, `chunk=1`", setting, replace(parameters, chunk=1), FINE)
+    yield _ours(f"**{OURS}**, `OrderOptions(chunk=1)`", setting, replace(parameters, chunk=1), FINE)
     held = setting.open_samples(parameters)
     yield _webdataset(setting, held // WORKERS, WDS)
     for algorithm in (PY1E, PY1BR):
@@ -114,7 +114,7 @@ def _at_equal_memory(setting: Setting) -> Iterator[Shuffler]:
 def _other_shapes(setting: Setting) -> Iterator[Shuffler]:
     """Ours on several ranks, and designs with few lanes or small buffers."""
     yield _ours(f"**{OURS}**, 8 ranks", setting, setting.parameters(ranks=8))
-    name = f'**{OURS}**, 8 ranks on 4 nodes, `affinity="node"`'
+    name = f'**{OURS}**, 8 ranks on 4 nodes, `OrderOptions(affinity="node")`'
     yield _ours(name, setting, setting.parameters(ranks=8, nodes=4))
     usual = OrderParameters(lanes=WORKERS, chunk=BATCH, window=1024)
     yield _ours(f"**{OURS}**, `lanes={WORKERS}, chunk={BATCH}, window=1024`", setting, usual)
@@ -123,7 +123,7 @@ def _other_shapes(setting: Setting) -> Iterator[Shuffler]:
 
 def _wide_window(setting: Setting) -> Shuffler:
     """Ours with windows that small samples would have."""
-    return _ours(f"**{OURS}**, `window=64`", setting, replace(setting.parameters(), window=64))
+    return _ours(f"**{OURS}**, `OrderOptions(window=64)`", setting, replace(setting.parameters(), window=64))
 
 
 def _small_shards(setting: Setting) -> Shuffler:

@@ -37,7 +37,7 @@ def in_own_lanes(endpoint: str) -> dict[str, Any]:
 
 
 def by_default(endpoint: str) -> dict[str, Any]:
-    """As it is without ``prefetch=``: windows are read whole."""
+    """As it is without ``prefetch``: windows are read whole."""
     from shardstream import Loader
 
     return _stream(Loader(_dataset(endpoint, batch_size=BATCH, budget=None), num_workers=WORKERS))
@@ -134,10 +134,10 @@ TEXT = f"""\
 # Memory while streaming
 
 The same records, {COUNT * records.RECORD / 1e9:.1f} GB of them, streamed over and over by {WORKERS} workers with
-`prefetch="{BUDGET_MB}MB"` until {TOTAL // 10**9} GB have come. A worker's memory is `Private_Dirty` of
+`ReadOptions(prefetch="{BUDGET_MB}MB")` until {TOTAL // 10**9} GB have come. A worker's memory is `Private_Dirty` of
 `/proc/PID/smaps_rollup`, looked at {1 / LOOK:.0f} times a second; batches that wait for the training process are in
 shared memory, and not in it. *{RESUMED.capitalize()}*: the state of a run of one rank, loaded by one of {RANKS} ranks,
-whose workers then share the same {SHARED_LANES} lanes. *{DEFAULT.capitalize()}*: without `prefetch=`, 1 GiB for each of
+whose workers then share the same {SHARED_LANES} lanes. *{DEFAULT.capitalize()}*: without `prefetch`, 1 GiB for each of
 the two. The bar is the budget and {MORE_MB} MB.
 
 ![Private memory of each worker over time](../stream-memory.svg)

@@ -34,7 +34,7 @@ from shardstream.text import valid_unicode
 
 _LABEL, _LABELS = parse_type("float32"), parse_type("array:float32")
 _KEY_HINT = "key='line' makes keys of the numbers of lines, key='COLUMN' of a column"
-_ORIGIN_HINT = "allow_other_origins=True (--allow-other-origins), if you trust whoever wrote the list"
+_ORIGIN_HINT = "SourceOptions(allow_other_origins=True) (--allow-other-origins), if you trust whoever wrote the list"
 _NAMES_HINT = "labels='name' (--labels name) numbers names in sorting order and keeps them as the classes"
 
 
