@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import inspect
 import warnings
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field, fields, replace
 from functools import lru_cache, wraps
 from types import MappingProxyType, UnionType
@@ -117,9 +117,11 @@ def check_choices(options: Any) -> None:
     for name, allowed in _choices(type(options)).items():  # type: ignore[arg-type] # a type can be hashed
         value = getattr(options, name)
         if value not in allowed:
-            *few, last = (repr(one) for one in allowed if one is not None)
+            names = [one for one in allowed if one is not None]
+            *few, last = map(repr, names)
             raise UsageError(
-                f"{name} must be {', '.join(few)} or {last}, got {value!r}", hint=f"{name}={allowed[0]!r} is usual"
+                f"{name} must be {', '.join(few)} or {last}, got {value!r}",
+                hint=f"{did_you_mean(str(value), names)}{name}={names[0]!r} is usual",
             )
 
 
@@ -148,6 +150,22 @@ def spelled(argument: str, kind: type, names: list[str]) -> str:
     return f"{argument}={kind.__name__}({', '.join(f'{name}=...' for name in names)})"
 
 
+def warn_flat(verb: str, flat: Iterable[str], now: Iterable[str]) -> None:
+    """Warn whoever calls this package that names are those of before.
+
+    Args:
+        verb: What was called.
+        flat: The names.
+        now: How what they say is written.
+    """
+    frame, level = inspect.currentframe(), 1
+    while frame is not None and str(frame.f_globals.get("__name__")).partition(".")[0] == "shardstream":
+        frame, level = frame.f_back, level + 1
+    was = ", ".join(f"{name}=" for name in flat)
+    text = f"{verb}({was}) works for one more version: write {', '.join(now)}"
+    warnings.warn(text, DeprecationWarning, stacklevel=level)
+
+
 def takes_flat(
     renamed: Mapping[str, str | Rewrite] = MappingProxyType({}), more: Iterable[str] | None = (), /, **groups: type
 ) -> Callable[[F], F]:
@@ -168,20 +186,15 @@ def takes_flat(
         parameters = inspect.signature(function).parameters.values()
         known = [*(one.name for one in parameters if one.kind is not one.VAR_KEYWORD), *(more or ())]
         starred = next((one.name for one in parameters if one.kind is one.VAR_POSITIONAL), "")
-        now = _Flat(function.__qualname__.removesuffix(".__init__"), known, renamed, groups)
+        now = FlatNames(function.__qualname__.removesuffix(".__init__"), known, renamed, groups, passes=more is None)
 
         @wraps(function)
         def call(*args: Any, **given: Any) -> Any:
-            flat = [name for name in given if name not in known and (more is not None or now.has(name))]
-            for name, kind in groups.items():
-                if given.get(name) is not None:
-                    given[name] = _checked(given[name], kind, now.verb, name, shorthand=bool(flat))
-            if flat:
+            if now.names(given):  # some of which say anew what stands in the others
                 named = {starred: args} if starred else dict(zip(known, args, strict=False))
-                given, spellings = now.grouped({**named, **given}, flat)
-                warn_flat(now.verb, flat, spellings)
-                return function(*given.pop(starred, ()), **given)
-            return function(*args, **given)
+                args, given = (), {**named, **given}
+            given = now.grouped(given)
+            return function(*given.pop(starred, args), **given)
 
         call.groups = groups  # type: ignore[attr-defined] # of which flags are made
         call.flat = now  # type: ignore[attr-defined] # for `written`
@@ -208,25 +221,9 @@ def _example(kind: type) -> str:
     return fields(kind)[0].name
 
 
-def warn_flat(verb: str, flat: Iterable[str], now: Iterable[str]) -> None:
-    """Warn whoever calls this package that names are those of before.
-
-    Args:
-        verb: What was called.
-        flat: The names.
-        now: How what they say is written.
-    """
-    frame, level = inspect.currentframe(), 1
-    while frame is not None and str(frame.f_globals.get("__name__")).partition(".")[0] == "shardstream":
-        frame, level = frame.f_back, level + 1
-    was = ", ".join(f"{name}=" for name in flat)
-    text = f"{verb}({was}) works for one more version: write {', '.join(now)}"
-    warnings.warn(text, DeprecationWarning, stacklevel=level)
-
-
 def written(verb: Callable[..., Any], name: str) -> str | None:
     """How an argument of a verb, or an option by its flat name, is written; ``None`` if there is none of that name."""
-    flat: _Flat | None = getattr(verb, "flat", None)
+    flat: FlatNames | None = getattr(verb, "flat", None)
     if flat is None or name in inspect.signature(verb).parameters:
         return f"{name}=..." if name in inspect.signature(verb).parameters else None
     argument, of = flat.places().get(name, ("", ""))
@@ -234,40 +231,73 @@ def written(verb: Callable[..., Any], name: str) -> str | None:
 
 
 @dataclass(frozen=True, slots=True)
-class _Flat:
-    """The flat names of a verb.
+class FlatNames:
+    """The arguments of a verb, with the flat names that it also takes.
 
     Attributes:
-        verb: Its name.
+        verb: Its name; of a method, with that of the class.
         known: Its parameters.
         renamed: New names of parameters by old ones, or what writes them in another way.
         groups: Classes of options by parameter.
+        passes: Whether other names are passed on, to another verb.
     """
 
     verb: str
-    known: list[str]
+    known: Collection[str]
     renamed: Mapping[str, str | Rewrite]
     groups: Mapping[str, type]
+    passes: bool = False
 
-    def grouped(self, given: dict[str, Any], flat: list[str]) -> tuple[dict[str, Any], list[str]]:
-        """Arguments without flat names, and how those that replace them are written.
+    def names(self, given: Iterable[str]) -> list[str]:
+        """Those of these names that are no parameters: flat, or unknown."""
+        places = self.places() if self.passes else {}
+        return [
+            name
+            for name in given
+            if name not in self.known and (not self.passes or name in self.renamed or name in places)
+        ]
+
+    def grouped(self, given: Mapping[str, Any], now: Mapping[str, Any] = MappingProxyType({})) -> dict[str, Any]:
+        """Arguments with options in objects; warns once if some have flat names.
+
+        Args:
+            given: What a user gave.
+            now: Options that flat names change, by argument. Default: the defaults.
 
         Raises:
-            UsageError: A name that is unknown; both forms at once.
+            UsageError: A name that is unknown; both forms at once; options that are none, or not taken.
         """
-        places, given = self.places(), dict(given)
+        flat, new = self.names(given), dict(given)
+        for name, kind in self.groups.items():
+            if new.get(name) is not None:
+                new[name] = _checked(new[name], kind, self._taker, name, shorthand=bool(flat))
+        if not flat:
+            return new
+        new, spellings = self._without(flat, new, now)
+        warn_flat(self.verb, flat, spellings)
+        return new
+
+    @property
+    def _taker(self) -> str:
+        return self.verb.partition(".")[0]
+
+    def _without(
+        self, flat: list[str], given: dict[str, Any], now: Mapping[str, Any]
+    ) -> tuple[dict[str, Any], list[str]]:
+        """The arguments without flat names, and how those that replace them are written."""
+        places = self.places()
         rewrites = [(name, how) for name in flat if not isinstance(how := self.renamed.get(name, ""), str)]
         spellings = [how(given, given.pop(name)) for name, how in rewrites]
         flat = [name for name in flat if name in given]
         new = {name: value for name, value in given.items() if name not in flat}
         found: dict[str, dict[str, Any]] = {}
         for name in flat:
-            now = self.renamed.get(name)
-            if isinstance(now, str):
-                if now in new:
-                    raise self._both(name, f"{now}=")
-                new[now] = given[name]
-                spellings.append(f"{now}=...")
+            other = self.renamed.get(name)
+            if isinstance(other, str):
+                if other in new:
+                    raise self._both(name, f"{other}=")
+                new[other] = given[name]
+                spellings.append(f"{other}=...")
             elif name in places:
                 argument, of = places[name]
                 found.setdefault(argument, {})[of] = given[name]
@@ -280,13 +310,10 @@ class _Flat:
                 of = next(iter(values))
                 old = next(name for name in flat if places.get(name) == (argument, of))
                 raise self._both(old, f"{argument}={kind.__name__}(...)")
-            new[argument] = kind(**values) if options is None else replace(kind.of(options), **values)
+            options = now.get(argument) if options is None else kind.of(options)
+            new[argument] = kind(**values) if options is None else replace(options, **values)
             spellings.append(spelled(argument, kind, list(values)))
         return new, list(dict.fromkeys(spellings))
-
-    def has(self, name: str) -> bool:
-        """Whether it is one of the flat names."""
-        return name in self.renamed or name in self.places()
 
     def places(self) -> dict[str, tuple[str, str]]:
         """The argument and the field that each flat name stands for."""
@@ -294,7 +321,7 @@ class _Flat:
             of.was: (argument, name)
             for argument, kind in self.groups.items()
             for name, of in options_of(kind).items()
-            if of.taken_by(self.verb)
+            if of.taken_by(self._taker)
         }
 
     def _both(self, flat: str, now: str) -> UsageError:

@@ -24,7 +24,7 @@ from shardstream.stream.iteration.dealt import check_can_be_sent, check_resumes,
 from shardstream.stream.iteration.epoch_run import EpochRun, count_items
 from shardstream.stream.iteration.epoch_state import EpochState, SharedEpochState
 from shardstream.stream.iteration.ranks import Rank, RankOfAll, find_rank
-from shardstream.stream.iteration.settings import StreamOptions, settings_of
+from shardstream.stream.iteration.settings import StreamOptions, regrouped
 from shardstream.stream.iteration.state import (
     check_counts,
     check_worker,
@@ -170,7 +170,7 @@ class Stream(Pickled, IterableDataset[Any]):
         dealt = find_dealt(self._settings)
         if dealt is not None:
             return RankOfAll.of(dealt, "Accelerate, which deals out samples to ranks")
-        return find_rank(self._settings.rank, self._settings.world_size)
+        return find_rank(self._settings.ranks)
 
     def __getitem__(self, index: object) -> Any:
         raise UsageError(
@@ -197,12 +197,12 @@ class Stream(Pickled, IterableDataset[Any]):
         """The same with other arguments; it shares this one's epoch.
 
         Args:
-            **changes: Arguments by name, but for those that say which data there are.
+            **changes: Arguments by name. Those that say which data are read take a new dataset.
 
         Raises:
             FieldError, UsageError: They do not go together, or not with the data; there is no such argument.
         """
-        return self.with_settings(**settings_of(changes, self._kind, self._replaceable))
+        return self.with_settings(**regrouped(changes, self._kind, self._replaceable, self._settings))
 
     def with_settings(self, **changes: Any) -> Self:
         """The same with other settings by their names; it shares this one's epoch."""

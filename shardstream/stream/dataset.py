@@ -29,7 +29,7 @@ from shardstream.stream.iteration.content import Content, ContentPart
 from shardstream.stream.iteration.ranks import Ranks
 from shardstream.stream.iteration.settings import (
     FLAT_RANKS,
-    SETTINGS,
+    REPLACEABLE,
     DecodeOptions,
     Dropped,
     Fields,
@@ -38,8 +38,6 @@ from shardstream.stream.iteration.settings import (
     ReadOptions,
     StreamOptions,
     check_positive,
-    decode_settings,
-    stream_settings,
 )
 
 _DECODING = frozenset(field.name for field in dataclasses.fields(DecodeOptions))
@@ -172,7 +170,7 @@ class ShardDataset(Stream):
     """
 
     _kind = "ShardDataset"
-    _replaceable = _DECODING | {*SETTINGS, "epoch_size"}
+    _replaceable = REPLACEABLE | _DECODING - {"delivered"} | {"shuffle", "epoch_size"}
 
     @takes_flat(
         {**FLAT_RANKS, **flat_transport("url", "replicas")},
@@ -216,6 +214,7 @@ class ShardDataset(Stream):
         reads: ReadOptions | None = None,
     ) -> None:
         by_cost, size = sized(batch_size)
+        reads = reads or ReadOptions()
         settings = StreamOptions(
             batch_size=size,
             shuffle=shuffle,
@@ -224,7 +223,9 @@ class ShardDataset(Stream):
             dropped=dropped,
             skip=skip,
             batch_transform=batch_transform,
-            **stream_settings(order, reads, ranks),
+            ranks=ranks,
+            order=order or OrderOptions(),
+            reads=reads,
         )
         check_positive("epoch_size", epoch_size)
         options = DecodeOptions(
@@ -232,7 +233,7 @@ class ShardDataset(Stream):
             transform=transform,
             on_error=on_error,
             max_skips=max_skips,
-            **decode_settings(reads),
+            reads=reads,
         )
         datasets = open_datasets(
             url,
@@ -247,8 +248,8 @@ class ShardDataset(Stream):
         if exclude_keys is not None:
             from shardstream.dataset.keys.selection import keyed_rows  # workers do without
 
-            excluded = keyed_rows(datasets, exclude_keys, "exclude_keys=", verify=options.verify)
-        source = DatasetSource(datasets, ViewSpec.of(split, split_by), verify=options.verify, excluded=excluded)
+            excluded = keyed_rows(datasets, exclude_keys, "exclude_keys=", verify=reads.verify)
+        source = DatasetSource(datasets, ViewSpec.of(split, split_by), verify=reads.verify, excluded=excluded)
         if where is not None:
             source = _narrowed(source, where)
         if weights is not None:
@@ -304,7 +305,8 @@ class ShardDataset(Stream):
         Raises:
             FieldError, UsageError: The settings do not go together, or not with the data.
         """
-        options = {name: changes.pop(name) for name in _DECODING.intersection(changes)}
+        options = {name: changes[name] for name in _DECODING.intersection(changes)}
+        changes = {name: value for name, value in changes.items() if name not in options or name == "reads"}
         part = self._content.parts[0]
         if options:
             part = ContentPart.of(part.source, dataclasses.replace(part.options, **options))

@@ -23,12 +23,11 @@ from shardstream.stream.iteration.ranks import Ranks
 from shardstream.stream.iteration.seen import has_bins, samples_seen, tokens_seen
 from shardstream.stream.iteration.settings import (
     FLAT_RANKS,
-    SETTINGS,
+    REPLACEABLE,
     Dropped,
     OrderOptions,
     ReadOptions,
     StreamOptions,
-    stream_settings,
 )
 from shardstream.stream.iteration.state import content_of, parse_state
 
@@ -112,7 +111,7 @@ class Mixture(Stream):
     """
 
     _kind = "Mixture"
-    _replaceable = SETTINGS
+    _replaceable = REPLACEABLE
 
     @takes_flat(FLAT_RANKS, order=OrderOptions, reads=ReadOptions)
     def __init__(
@@ -142,7 +141,9 @@ class Mixture(Stream):
             dropped=dropped,
             skip=skip,
             batch_transform=batch_transform,
-            **stream_settings(order, reads, ranks),
+            ranks=ranks,
+            order=order or OrderOptions(),
+            reads=reads or ReadOptions(),
         )
         if by not in ("samples", "batches"):
             raise UsageError(

@@ -10,9 +10,9 @@ from shardstream.errors import UsageError
 from shardstream.stream.iteration.assignment import Assignment
 from shardstream.stream.iteration.content import Content
 from shardstream.stream.iteration.epoch_state import SharedEpochState
-from shardstream.stream.iteration.settings import StreamOptions, as_dict, check_picklable
+from shardstream.stream.iteration.settings import StreamOptions, as_dict, check_picklable, of_dict
 
-_PICKLE_VERSION = 1  # of what a pickle holds that is not for a worker
+_PICKLE_VERSION = 2  # of what a pickle holds that is not for a worker
 _ATTRIBUTES = frozenset(
     ("_settings", "_shared", "_versioned", "_found_rank", "_assignment", "_checked", "_epochs", "_cursor", "_held")
 )  # all others are of a subclass
@@ -67,7 +67,7 @@ class Pickled:
             )
         made: Self = object.__new__(cls)
         shared = SharedEpochState.of_plain(*plain["epoch"])
-        made._start(Content.of_plain(plain["content"]), StreamOptions(**plain["settings"]), shared)
+        made._start(Content.of_plain(plain["content"]), of_dict(StreamOptions, plain["settings"]), shared)
         if plain["assignment"] is not None:
             samples, content = made._content.listed(made._settings), made._content
             made._assignment = Assignment.of_plain(plain["assignment"], samples=samples, content=content)

@@ -30,7 +30,7 @@ from shardstream.storage.cache import Cache
 from shardstream.stream.batching.samples import SampleDecoder, StageClock, StepDecoding
 from shardstream.stream.contact_sheet import contact_sheet, stored_cells
 from shardstream.stream.iteration.content import ContentPart
-from shardstream.stream.iteration.settings import DecodeOptions, Fields, ReadOptions, decode_settings
+from shardstream.stream.iteration.settings import DecodeOptions, Fields, ReadOptions
 from shardstream.stream.tensors.crops import refuse_samples
 from shardstream.stream.tensors.numbers import Numbers, declared_dtypes
 from shardstream.text import html_text
@@ -102,7 +102,7 @@ class Reader(Sequence[dict[str, Any]]):
         reads = reads or ReadOptions()
         verify, largest = reads.verify, parse_size(reads.max_value, name="max_value")
         self._source = source = DatasetSource([self._dataset], ViewSpec(), verify=verify)
-        part = ContentPart.of(source, DecodeOptions(fields=fields, **decode_settings(reads)))
+        part = ContentPart.of(source, DecodeOptions(fields=fields, reads=reads))
         refuse_samples(part.plan.cut)
         self._rows = DatasetRows(self._dataset, part.plan.sources, verify=verify, max_value=largest)
         self._together = max(1, min(_TOGETHER, int(_BYTES / max(source.mean_bytes, 1))))

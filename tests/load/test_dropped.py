@@ -207,7 +207,7 @@ def test_repeating_is_an_argument_that_positions_and_states_know_nothing_of(fold
     rest = [batch["id"][batch["__valid__"]] for batch in again]
     straight = [batch["id"] for batch in of(folders, "map", batch_size=16, shuffle=True)]
     assert [ids.tolist() for ids in begun + rest] == [ids.tolist() for ids in straight]
-    with pytest.raises(UsageError, match=r"dropped must be one of short, repeat, got 'repeated'(.|\n)*'repeat'"):
+    with pytest.raises(UsageError, match=r"dropped must be 'short' or 'repeat', got 'repeated'(.|\n)*mean 'repeat'"):
         of(folders, "map", dropped="repeated")
 
 

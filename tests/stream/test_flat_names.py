@@ -71,7 +71,7 @@ def test_a_rank_and_a_world_size_are_one_argument(folder: Path) -> None:
         flat = ss.ShardDataset(folder, rank=1, world_size=2)
     assert len(caught) == 1
     assert same(flat, ss.ShardDataset(folder, ranks=(1, 2)))
-    with pytest.warns(DeprecationWarning, match=r"^replace\(rank=, world_size=, window=\)") as caught:
+    with pytest.warns(DeprecationWarning, match=r"^ShardDataset.replace\(rank=, world_size=, window=\)") as caught:
         other = flat.replace(rank=0, world_size=3, window=5)
     assert len(caught) == 1
     assert same(other, flat.replace(ranks=(0, 3), order=ss.OrderOptions(window=5)))
@@ -100,9 +100,10 @@ def test_unknown_names_and_both_forms_at_once_are_refused(folder: Path, given: d
 def test_what_replace_and_mixtures_do_not_take(folder: Path) -> None:
     dataset = ss.ShardDataset(folder)
     for given, what in (
-        ({"lane": 3}, r"replace takes no argument 'lane'(.|\n)*did you mean 'lanes'"),
-        ({"where": {}}, r"replace takes no argument 'where'(.|\n)*make a new ShardDataset"),
+        ({"lane": 3}, r"replace takes no argument 'lane'(.|\n)*did you mean order=OrderOptions\(lanes=\.\.\.\)"),
+        ({"where": {}}, r"ShardDataset.replace takes no argument 'where'(.|\n)*see help\(ss.ShardDataset.replace\)"),
         ({"lanes": 3, "order": ss.OrderOptions()}, "replace got lanes= and order="),
+        ({"reading": ss.SourceOptions()}, "ShardDataset.replace takes no argument 'reading'"),
         ({"lanes": 0}, "lanes must be a positive integer or None, got 0"),
     ):
         with pytest.raises(UsageError, match=what):

@@ -21,7 +21,7 @@ from .making import numbered, write_dataset
 def test_explicit_values_win(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("RANK", "1")
     monkeypatch.setenv("WORLD_SIZE", "2")
-    assert find_rank(2, 4) == (2, 4, "arguments")
+    assert find_rank((2, 4)) == (2, 4, "arguments")
     assert find_rank() == (1, 2, "RANK and WORLD_SIZE")
 
 
@@ -124,7 +124,7 @@ def test_launchers_in_their_order(
 def test_a_node_is_so_many_consecutive_ranks_as_the_launcher_says(launched: Callable[..., None]) -> None:
     launched(RANK=5, WORLD_SIZE=8, LOCAL_RANK=1, LOCAL_WORLD_SIZE=4)
     assert find_groups(find_rank(), "node") == 2
-    assert find_groups(find_rank(5, 8), "node") == 2
+    assert find_groups(find_rank((5, 8)), "node") == 2
     assert find_groups(find_rank(), "none") == find_groups(find_rank(), None) == 1
 
 
@@ -154,7 +154,7 @@ def test_explicit_ranks_of_another_size_than_the_launcher_have_no_nodes(
     launched: Callable[..., None], caplog: pytest.LogCaptureFixture
 ) -> None:
     launched(RANK=5, WORLD_SIZE=8, LOCAL_RANK=1, LOCAL_WORLD_SIZE=4)
-    assert find_groups(find_rank(1, 4), "node") == 1
+    assert find_groups(find_rank((1, 4)), "node") == 1
     assert "not those of the launcher" in caplog.text
 
 

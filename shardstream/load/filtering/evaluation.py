@@ -182,10 +182,10 @@ class Evaluation(Dataset[Any]):
             if get_worker_info() is not None:
                 end_with_parent()
             part, source = self._part, self._part.source
-            largest = parse_size(part.options.max_value, name="max_value")
+            largest = parse_size(part.options.reads.max_value, name="max_value")
             shards = OpenShards([source], ReadQueue(), max_values=[largest])
             fields = {name: source.fields[name] for name in part.plan.sources}
-            reader = RowReader(shards, fields, verify=part.options.verify)
+            reader = RowReader(shards, fields, verify=part.options.reads.verify)
             numbers = Numbers(declared_dtypes(part.plan, source.fields))
             decoder = SampleDecoder(reader, part, numbers, StageClock(), seed=self._seed, pool=decode_pool_of(None))
             calls = [] if decoder.transform is None else [decoder.transform]

@@ -156,7 +156,7 @@ def _head(part: ContentPart, predicate: Any, seed: int) -> dict[str, Any]:
     search = {
         "view": part.source.fingerprint,
         "fields": list(part.plan.names),
-        "decoding": digest_of([options.fields, options.delivered, options.backend, seed], what="fields"),
+        "decoding": digest_of([options.fields, options.delivered, options.reads.backend, seed], what="fields"),
         "predicate": digest_of([*options.transforms, predicate], what="the predicate"),
         "on_error": options.on_error,
     }

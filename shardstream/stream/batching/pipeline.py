@@ -74,16 +74,16 @@ class StepPipeline:
             if settings.deliver != "items":
                 begin_sharing()
         self._pool = HomePool()
-        self._threads = decode_pool_of(settings.threads)
+        self._threads = decode_pool_of(settings.reads.threads)
         self._clock = StageClock()
         self._recorder = SpanRecorder()
         groups, decoder_of = _alike(content.parts)
         sources = [part.source for part in content.parts]
-        max_values = [parse_size(part.options.max_value, name="max_value") for part in content.parts]
+        max_values = [parse_size(part.options.reads.max_value, name="max_value") for part in content.parts]
         self._shards = OpenShards(sources, max_values=max_values)
         self._ahead: ReadAhead | None = None
         if workers is not None and any(one.over_network for one in sources):
-            budget = read_budget(settings.prefetch, num_workers=workers, local_ranks=local_ranks())
+            budget = read_budget(settings.reads.prefetch, num_workers=workers, local_ranks=local_ranks())
             for dataset in (dataset for one in sources for dataset in one.datasets):
                 dataset.prepare(workers)
             queue = ReadQueue()
@@ -120,7 +120,7 @@ class StepPipeline:
 
     def _decoder(self, part: ContentPart, numbers: Numbers, seed: int, status: WorkerStatus | None) -> SampleDecoder:
         fields = {name: part.source.fields[name] for name in part.plan.sources}
-        reader = RowReader(self._shards, fields, verify=part.options.verify, status=status, ahead=self._ahead)
+        reader = RowReader(self._shards, fields, verify=part.options.reads.verify, status=status, ahead=self._ahead)
         return SampleDecoder(reader, part, numbers, self._clock, seed=seed, status=status, pool=self._threads)
 
     def begin(self) -> Self:

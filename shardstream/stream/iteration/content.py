@@ -45,7 +45,7 @@ from shardstream.stream.iteration.plain import (
     weights_of,
 )
 from shardstream.stream.iteration.ranks import Rank, find_groups
-from shardstream.stream.iteration.settings import DecodeOptions, StreamOptions, as_dict
+from shardstream.stream.iteration.settings import DecodeOptions, StreamOptions, as_dict, of_dict
 from shardstream.stream.tensors.numbers import Numbers, common_dtype, declared_dtypes
 
 _LISTED = 1024  # samples of a batch that may have any number
@@ -73,7 +73,7 @@ class ContentPart:
         Raises:
             FieldError, UsageError: What is asked for is not stored, or not alike in all data sets of the source.
         """
-        plan = compile_fields(options.fields, source.fields, backend=options.backend)
+        plan = compile_fields(options.fields, source.fields, backend=options.reads.backend)
         if options.delivered is not None:
             plan = plan.delivering(options.delivered)
         source.check_fields(plan.sources)
@@ -138,14 +138,14 @@ class ContentPart:
         """
         filtered = None if plain["counts"] is None else SharedWords.of(np.frombuffer(plain["counts"], np.int64))
         chosen, excluded = plain.get("chosen"), plain.get("excluded")  # earlier versions wrote neither
-        options = DecodeOptions(**plain["options"])
+        options = of_dict(DecodeOptions, plain["options"])
         source: DatasetSource = object.__new__(DatasetSource)
         source.__setstate__(
             {
                 "datasets": [data_set_of(one) for one in plain["data_sets"]],
                 "fingerprint": plain["fingerprint"],
                 "spec": ViewSpec(**plain["view"]),
-                "verify": options.verify,
+                "verify": options.reads.verify,
                 "filtered": filtered,
                 "chosen": None if chosen is None else (unpacked(chosen[0]), tuple(chosen[1])),
                 "excluded": None if excluded is None else unpacked(excluded),
@@ -407,11 +407,11 @@ class Content:
             "world_size": rank.world_size,
             "num_workers": num_workers if self.by == "samples" else 0,
             "mean_bytes": float(sum(share * one.position_bytes for share, one in zip(shares, sources, strict=True))),
-            "groups": find_groups(rank, settings.affinity, cached=any(one.cached for one in sources)),
+            "groups": find_groups(rank, settings.order.affinity, cached=any(one.cached for one in sources)),
             "largest_block": max(one.largest_block for one in sources),
-            "lanes": settings.lanes,
-            "chunk": settings.chunk,
-            "window": settings.window,
+            "lanes": settings.order.lanes,
+            "chunk": settings.order.chunk,
+            "window": settings.order.window,
         }
         if not self.names:
             if self.epoch_size is not None and not sources[0].samples:

@@ -33,9 +33,9 @@ def find_dealt(settings: StreamOptions) -> Dealt | None:
     for asking in _asking():
         dealt = _dealt(asking, settings)
         if dealt is not None:
-            if settings.world_size not in (None, 1):
+            if settings.ranks is not None and settings.ranks[1] != 1:
                 raise UsageError(
-                    f"Accelerate deals out samples to ranks, and so would ranks={(settings.rank, settings.world_size)}",
+                    f"Accelerate deals out samples to ranks, and so would ranks={settings.ranks}",
                     hint="leave ranks= out",
                 )
             return dealt
@@ -131,7 +131,7 @@ def _dealt(asking: Any, settings: StreamOptions) -> Dealt | None:
 def _alone(loader: Any, settings: StreamOptions) -> Dealt | None:
     """One rank, to which all is dealt: batches that workers do not end early, since ``Trainer`` counts them."""
     plain = loader.batch_size is not None and not hasattr(loader.base_dataloader, "state_dict")
-    if plain and settings.batch_size is None and find_rank(settings.rank, settings.world_size).world_size == 1:
+    if plain and settings.batch_size is None and find_rank(settings.ranks).world_size == 1:
         return Dealt(loader.batch_size, 1)
     return None
 

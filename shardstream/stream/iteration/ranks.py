@@ -79,35 +79,26 @@ class RankOfAll(Rank):
         return self._dealt
 
 
-def ranks_of(ranks: Any) -> dict[str, int | None]:
-    """``ranks=`` as the rank and the world size that a run keeps.
+def find_rank(ranks: Ranks | None = None) -> Rank:
+    """Find the rank: as given, of ``torch.distributed``, of torchrun's, SLURM's or Open MPI's variables, else 0 of 1.
+
+    Args:
+        ranks: What a user gave as ``ranks=``.
 
     Raises:
-        UsageError: It is not a rank of so many.
-    """
-    if ranks is None:
-        return {"rank": None, "world_size": None}
-    if not isinstance(ranks, tuple | list) or len(ranks) != 2 or None in ranks:
-        raise UsageError(
-            f"ranks must be (rank, world_size), got {ranks!r}",
-            hint="ranks=(0, 8) for the first of eight; leave it out to have it from torch.distributed or the launcher",
-        )
-    rank, world_size = ranks
-    found = _checked(Rank(rank, world_size, "ranks="))
-    return {"rank": found.rank, "world_size": found.world_size}
+        UsageError: It is not a rank of so many, or variables contradict each other.
 
-
-def find_rank(rank: int | None = None, world_size: int | None = None) -> Rank:
-    """Explicit values, else ``torch.distributed``, else the variables of torchrun, SLURM or Open MPI, else 0 of 1.
-
-    Raises:
-        UsageError: They contradict each other.
-
-        >>> find_rank(1, 4).source
+        >>> find_rank((1, 4)).source
         'arguments'
     """
-    if rank is not None and world_size is not None:
-        return _checked(Rank(rank, world_size, "arguments"))
+    if ranks is not None:
+        given: Any = ranks
+        if not isinstance(given, tuple | list) or len(given) != 2 or None in given:
+            raise UsageError(
+                f"ranks must be (rank, world_size), got {ranks!r}",
+                hint="ranks=(0, 8) for the first of eight; without it, torch.distributed or the launcher says it",
+            )
+        return _checked(Rank(*ranks, "arguments"))
     import torch.distributed as dist
 
     if dist.is_available() and dist.is_initialized():

@@ -4,20 +4,22 @@ from __future__ import annotations
 
 import logging
 import pickle
-from collections.abc import Callable, Container, Mapping, Sequence
-from dataclasses import dataclass, fields, replace
-from typing import Any, Literal, TypeAlias, get_args
+from collections.abc import Callable, Collection, Container, Mapping, Sequence
+from dataclasses import dataclass, field, fields, replace
+from typing import Any, Literal, TypeAlias, TypeVar, get_args
 
 from shardstream.decode.usercall import Names
-from shardstream.errors import DataError, TooManySkipsError, UsageError, did_you_mean
+from shardstream.errors import DataError, TooManySkipsError, UsageError
 from shardstream.images.backends import Backend, BackendName, check_backend
-from shardstream.options import Rewrite, check_taken, option, options_of, warn_flat
+from shardstream.options import FlatNames, Rewrite, check_choices, option
 from shardstream.order import BLOCK, PlaceRange, Tail, ranges_of
 from shardstream.shards.framing import MAX_VALUE
 from shardstream.sizes import parse_size, plural
-from shardstream.stream.iteration.ranks import Affinity, Ranks, ranks_of
+from shardstream.stream.iteration.ranks import Affinity, Ranks, find_rank
 
 logger = logging.getLogger(__name__)
+
+T = TypeVar("T", "DecodeOptions", "StreamOptions")
 
 OnError: TypeAlias = Literal["raise", "skip"]
 Dropped: TypeAlias = Literal["short", "repeat"]
@@ -56,7 +58,7 @@ class OrderOptions:
     def __post_init__(self) -> None:
         for name in ("lanes", "chunk", "window"):
             check_positive(name, getattr(self, name))
-        _check_one_of("affinity", self.affinity, (*get_args(Affinity), None))
+        check_choices(self)
 
 
 _DECODES = ("ShardDataset", "Reader")
@@ -116,12 +118,10 @@ class DecodeOptions:
     """
 
     fields: Fields = None
-    backend: Backend | BackendName = "auto"
     transform: Callable[..., Any] | tuple[Callable[..., Any] | Names, ...] | None = None
     on_error: OnError = "raise"
     max_skips: int | None = 100
-    verify: bool = True
-    max_value: int | str = MAX_VALUE
+    reads: ReadOptions = field(default_factory=ReadOptions)
     delivered: tuple[tuple[str, str], ...] | None = None
 
     def __post_init__(self) -> None:
@@ -139,8 +139,9 @@ class DecodeOptions:
 
     def makes_the_same(self, other: DecodeOptions) -> bool:
         """Whether both make the same of the same stored values."""
+        one, two = (replace(each, reads=replace(each.reads, threads=None, prefetch=None)) for each in (self, other))
         try:
-            return bool(self == other)
+            return bool(one == two)
         except (TypeError, ValueError):  # arguments of a user's callable that cannot be compared
             return False
 
@@ -158,14 +159,9 @@ class StreamOptions:
     tail: Tail | None = None
     dropped: Dropped = "short"
     batch_transform: Callable[..., Any] | None = None
-    rank: int | None = None
-    world_size: int | None = None
-    affinity: Affinity | None = None
-    lanes: int | None = None
-    chunk: int | None = None
-    window: int | None = None
-    prefetch: int | str | None = None
-    threads: int | None = None
+    ranks: Ranks | None = None
+    order: OrderOptions = field(default_factory=OrderOptions)
+    reads: ReadOptions = field(default_factory=ReadOptions)
     names: tuple[str, ...] | None = None
     deliver: Deliver = "items"
     skip: Sequence[PlaceRange] = ()
@@ -175,10 +171,9 @@ class StreamOptions:
         check_positive("batch_size", self.batch_size)
         if isinstance(self.seed, bool) or not isinstance(self.seed, int):
             raise UsageError(f"seed must be an integer, got {self.seed!r}", hint="write seed=0, or any other integer")
-        _check_one_of("tail", self.tail, (*get_args(Tail), None))
-        _check_one_of("dropped", self.dropped, get_args(Dropped))
-        if self.rank is not None or self.world_size is not None:
-            ranks_of((self.rank, self.world_size))
+        check_choices(self)
+        if self.ranks is not None:
+            find_rank(self.ranks)
         _check_callable("batch_transform", self.batch_transform)
         if self.names is not None and self.batch_transform is None:
             self.check_mask(("__valid__",) if self.marks else ())
@@ -248,63 +243,40 @@ def _flat_rank(place: int) -> Rewrite:
     return put
 
 
-SETTINGS = frozenset(("batch_size", "shuffle", "seed", "tail", "dropped", "skip", "batch_transform"))
-"""Settings of a stream that are arguments of their own."""
-FLAT_RANKS: Mapping[str, Rewrite] = {"rank": _flat_rank(0), "world_size": _flat_rank(1)}
+_OPTIONS = (OrderOptions, ReadOptions)
 _GROUPS: Mapping[str, type] = {"order": OrderOptions, "reads": ReadOptions}
+REPLACEABLE = frozenset(("batch_size", "seed", "tail", "dropped", "skip", "batch_transform", "ranks", "order", "reads"))
+"""Arguments of every stream that say how it is read; others say which data."""
+FLAT_RANKS: Mapping[str, Rewrite] = {"rank": _flat_rank(0), "world_size": _flat_rank(1)}
 
 
-def settings_of(changes: Mapping[str, Any], verb: str, known: Container[str]) -> dict[str, Any]:
-    """What `Stream.replace` gets, by the names of settings; flat names are one setting each.
+def regrouped(changes: Mapping[str, Any], kind: str, known: Collection[str], now: StreamOptions) -> dict[str, Any]:
+    """What `Stream.replace` got, with options in objects; a flat name changes one option of those that there are.
 
     Args:
         changes: Arguments by name.
-        verb: The class that is made with them.
-        known: Names of settings that are arguments, too.
+        kind: The class of the stream.
+        known: Names of what can be replaced.
+        now: The settings that there are.
 
     Raises:
         UsageError: There is no such argument, or it cannot be replaced; both forms at once.
     """
-    new, places = dict(changes), {"rank": "ranks", "world_size": "ranks"}
-    if "ranks" in changes:
-        new |= ranks_of(new.pop("ranks"))
-    for argument, kind in _GROUPS.items():
-        taken = [name for name, one in options_of(kind).items() if one.taken_by(verb)]
-        places |= dict.fromkeys(taken, argument)
-        if argument in changes:
-            options = new.pop(argument) or kind()
-            check_taken(options, verb, by=argument)
-            new |= {name: getattr(options, name) for name in taken}
-    flat = [name for name in changes if name in places]
-    for name in changes:
-        if name not in known and name not in places and name != "ranks" and name not in _GROUPS:
-            near = did_you_mean(name, ["ranks", *_GROUPS, *places])
-            raise UsageError(f"replace takes no argument {name!r}", hint=f"{near}for other data, make a new {verb}")
-        if places.get(name) in changes:
-            raise UsageError(f"replace got {name}= and {places[name]}=", hint=f"write {places[name]}= alone")
-    for argument, kind in _GROUPS.items():
-        kind(**{name: changes[name] for name in flat if places[name] == argument})  # checks them
-    if flat:
-        warn_flat("replace", flat, dict.fromkeys(f"{places[name]}=..." for name in flat))
-    return new
-
-
-def stream_settings(order: OrderOptions | None, reads: ReadOptions | None, ranks: Ranks | None) -> dict[str, Any]:
-    """Arguments of `StreamOptions` that users give in objects."""
-    reads = reads or ReadOptions()
-    own = {"threads": reads.threads, "prefetch": reads.prefetch}
-    return as_dict(order or OrderOptions()) | own | ranks_of(ranks)
-
-
-def decode_settings(reads: ReadOptions | None) -> dict[str, Any]:
-    """Arguments of `DecodeOptions` that users give in an object."""
-    reads = reads or ReadOptions()
-    return {name: getattr(reads, name) for name in ("backend", "verify", "max_value")}
+    new = FlatNames(f"{kind}.replace", known, FLAT_RANKS, _GROUPS).grouped(
+        changes, {"order": now.order, "reads": now.reads}
+    )
+    return {name: _GROUPS[name]() if value is None and name in _GROUPS else value for name, value in new.items()}
 
 
 def as_dict(options: Any) -> dict[str, Any]:
-    """The fields of a dataclass by name, as they are."""
-    return {one.name: getattr(options, one.name) for one in fields(options)}
+    """The fields of a dataclass by name, as they are; those of options in it likewise."""
+    values = {one.name: getattr(options, one.name) for one in fields(options)}
+    return {name: as_dict(value) if isinstance(value, _OPTIONS) else value for name, value in values.items()}
+
+
+def of_dict(kind: type[T], plain: Mapping[str, Any]) -> T:
+    """Make settings of what `as_dict` gave."""
+    return kind(**{name: _GROUPS[name](**value) if name in _GROUPS else value for name, value in plain.items()})
 
 
 def check_positive(name: str, value: Any) -> None:
@@ -319,14 +291,6 @@ def check_positive(name: str, value: Any) -> None:
         )
 
 
-def _check_one_of(name: str, value: Any, known: Sequence[str | None]) -> None:
-    if value not in known:
-        names = [one for one in known if one is not None]
-        hint = f"{did_you_mean(str(value), names)}write {name}={names[0]!r}, for example"
-        choice = ", ".join(names) + " or None" * (None in known)
-        raise UsageError(f"{name} must be one of {choice}, got {value!r}", hint=hint)
-
-
 def _check_callable(name: str, value: Any) -> None:
     if value is not None and not callable(value):
         raise UsageError(f"{name} must be callable, got {value!r}", hint="pass a function or an object with __call__")
@@ -338,7 +302,10 @@ def check_picklable(options: DecodeOptions | StreamOptions) -> None:
     Raises:
         UsageError: One cannot.
     """
-    for name, value in as_dict(options).items():
+    values = as_dict(options)
+    for group in _GROUPS:
+        values |= values.pop(group, {})
+    for name, value in values.items():
         try:
             pickle.dumps(value)
         except (pickle.PicklingError, AttributeError, TypeError) as error:
