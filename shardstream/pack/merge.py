@@ -92,7 +92,7 @@ def merge(
                 url=dataset.url,
                 hint="pack it first: shardstream repack",
             )
-    destination = open_destination(place, key_table=(shards or ShardOptions()).key_table)
+    destination = open_destination(place, shards or ShardOptions())
     copiers = [ShardCopier(dataset, destination.location) for dataset in datasets]
     names = [dataset.store.url for dataset in datasets]
     manifest = _merged([dataset.manifest for dataset in datasets], names, meta)

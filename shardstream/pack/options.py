@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 import json
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from functools import cached_property
 from typing import Any
@@ -13,14 +13,15 @@ import xxhash
 
 from shardstream.errors import UsageError
 from shardstream.extras import require
-from shardstream.options import PACK, SourceOptions, check_choices, option
+from shardstream.options import SourceOptions, check_choices, option
 from shardstream.pack.bins.binning import Binning
 from shardstream.pack.bins.sequences import PackedSequences as PackedSequences  # public from here
 from shardstream.pack.bins.texts import Texts
-from shardstream.pack.encode.images import ANY_PIXELS, Damaged, ImageHandling, ImageOptions
+from shardstream.pack.encode.images import Damaged, ImageHandling, ImageOptions
 from shardstream.pack.encode.sample import Transform
 from shardstream.pack.output.places import StorageOptions
 from shardstream.pack.output.rows import check_rows
+from shardstream.pack.output.shard_options import ShardOptions as ShardOptions  # public from here
 from shardstream.pack.sources.classes import ClassesArgument, check_classes
 from shardstream.pack.sources.lists.labels import Classes, LabelMode
 from shardstream.pack.sources.lists.mapping import parse_fields
@@ -29,41 +30,6 @@ from shardstream.shards.framings import Format, framing_of
 from shardstream.sizes import parse_size
 
 _MADE = ("meta", "reading", "images", "shards")  # whose defaults are objects: ``None`` stands for them
-
-
-@dataclass(frozen=True, kw_only=True)
-class ShardOptions:
-    """What shards hold, as ``shards=`` of `pack`, `repack`, `merge` and `ShardWriter`.
-
-    Attributes:
-        zstd: Fields to compress one by one; ``record`` only. Default: none; of `repack`, and of a `ShardWriter` that
-            appends, those that are compressed.
-        checksums: Store a checksum of each value, which readers verify. Default true.
-        key_table: Write a table of the keys beside the shards, 12 bytes a sample, by which `Reader.get` and
-            ``shardstream view --key`` find a sample at once. Default true. `merge` takes this one alone.
-        rows: Leave ``rows.parquet`` in ``dest``: a row for every line of the source, with line, status, key, shard,
-            offset in it, path and reason. Needs pyarrow. For `pack` alone.
-
-    Example:
-        >>> shards = ss.ShardOptions(zstd=["txt"])
-    """
-
-    zstd: Collection[str] | None = option(
-        None,
-        "Field to compress; record only, may be repeated. (default: none; repack: as it is)",
-        metavar="FIELD",
-        verbs=(*PACK, "repack", "ShardWriter"),
-    )
-    checksums: bool = option(
-        True,
-        "Store a checksum of each value.",
-        flag="--checksums/--no-checksums",
-        verbs=(*PACK, "repack", "ShardWriter"),
-    )
-    key_table: bool = option(
-        True, "Write a table of the keys, which finds samples by key at once.", flag="--key-table/--no-key-table"
-    )
-    rows: bool = option(False, "Leave DEST/rows.parquet: what became of every line of the source.", verbs=PACK)
 
 
 OF_PACK: dict[str, type] = {
@@ -120,11 +86,11 @@ class PackOptions:
     # in objects
     reading: SourceOptions = SourceOptions()
     bins: PackedSequences | None = None
-    images: ImageOptions = ImageOptions()
-    shards: ShardOptions = ShardOptions()
+    images: ImageOptions = field(default_factory=ImageOptions)
+    shards: ShardOptions = field(default_factory=ShardOptions)
 
     def __post_init__(self) -> None:
-        check_format(self.format, self.zstd)
+        check_format(self.format, self.shards)
         check_choices(self)
         parse_size(self.shard_size, name="shard_size")
         check_classes(self.classes)
@@ -176,11 +142,6 @@ class PackOptions:
         return ImageHandling.of(self.images, self.damaged)
 
     @property
-    def zstd(self) -> Collection[str]:
-        """The fields that are compressed."""
-        return self.shards.zstd or ()
-
-    @property
     def binning(self) -> Binning | None:
         """How documents become bins; ``None`` where samples are stored."""
         return None if self.bins is None else self.bins.binning
@@ -206,11 +167,7 @@ class PackOptions:
 
         They are looked at there, and are decoded once; but a transform is to get all of them.
         """
-        if self.transform is not None:
-            return ImageHandling(jpeg="keep", max_pixels=ANY_PIXELS, damaged="keep")
-        images = self.images
-        check = images.check if self.damaged == "reject" else "header"
-        return ImageHandling(jpeg="keep", max_pixels=images.max_pixels, damaged=self.damaged, check=check)
+        return ImageHandling.as_found("keep") if self.transform is not None else self.handling.unchanged
 
     @property
     def identity(self) -> dict[str, Any]:
@@ -223,7 +180,7 @@ class PackOptions:
             "labels": self.labels,
             "classes": None if self.listed is None else list(self.listed.names),
             "meta": dict(self.meta),
-            "zstd": sorted(self.zstd),
+            "zstd": sorted(self.shards.compressed),
             "checksums": self.shards.checksums,
         }
         if self.binning is not None:
@@ -256,7 +213,7 @@ def _check_seed(seed: object) -> None:
         )
 
 
-def check_format(name: str, zstd: Collection[str]) -> None:
+def check_format(name: str, shards: ShardOptions) -> None:
     """Refuse unknown formats, and compression where the format has none.
 
     Raises:
@@ -264,15 +221,16 @@ def check_format(name: str, zstd: Collection[str]) -> None:
         MissingExtraError: Compression is asked for, but zstandard is not installed.
     """
     framing_of(name)
-    if isinstance(zstd, str):
+    if isinstance(shards.zstd, str):
         raise UsageError(
-            f"zstd must be a collection of field names, got {zstd!r}", hint=f"shards=ShardOptions(zstd=[{zstd!r}])"
+            f"zstd must be a collection of field names, got {shards.zstd!r}",
+            hint=f"shards=ShardOptions(zstd=[{shards.zstd!r}])",
         )
-    for one in zstd:
+    for one in shards.compressed:
         check_field_name(one)
-    if zstd and name == "tar":
+    if shards.compressed and name == "tar":
         raise UsageError("tar shards cannot hold compressed fields", hint="use format='record' with zstd")
-    if zstd:
+    if shards.compressed:
         require("zstandard", extra="zstd", purpose="to compress fields")
 
 

@@ -137,8 +137,7 @@ def run_repack(url: PathOrUrl, dest: PathOrUrl, **given: Any) -> PackReport:
     given["format"] = given["format"] or default_format(source)
     if given["meta"] is None:
         given["meta"] = source.manifest.meta
-    if shards.zstd is None:
-        shards = replace(shards, zstd=default_zstd(source, given["format"]))
+    shards = shards.inheriting(default_zstd(source, given["format"]))
     images = replace(images, jpeg=images.jpeg or "keep")
     if given.pop("drop_damaged"):
         given["damaged"], images = "reject", replace(images, check="decode")

@@ -8,7 +8,7 @@ from typing import Any, Self
 
 from shardstream.errors import DecodeError, DuplicateKeyError, FieldError, ShardStreamError, UsageError
 from shardstream.options import takes_flat
-from shardstream.pack.encode.images import ANY_PIXELS, Damaged, ImageHandling, ImageOptions
+from shardstream.pack.encode.images import Damaged, ImageHandling, ImageOptions
 from shardstream.pack.execution.isolated import end, finish
 from shardstream.pack.options import ShardOptions, check_format, check_meta
 from shardstream.pack.output.commits import Committer
@@ -22,7 +22,7 @@ from shardstream.pack.sources.duplicates import SeenHashes, key_hash
 from shardstream.pack.sources.values import KEY, encode, is_picture_name
 from shardstream.shards.field_names import check_field_name
 from shardstream.shards.fields import Encoded, FieldType
-from shardstream.shards.framings import Format, framing_of, writer_of
+from shardstream.shards.framings import Format, framing_of
 from shardstream.shards.growing import check_grows
 from shardstream.shards.index import check_key
 from shardstream.shards.manifest import Manifest
@@ -92,28 +92,25 @@ class ShardWriter:
         storage: StorageOptions | None = None,
     ) -> None:
         shards = shards or ShardOptions()
-        zstd = shards.zstd
         if append and overwrite:
             raise UsageError("append and overwrite exclude each other", hint="leave one of them out")
         if format is not None or not append:
-            check_format(format or "tar", zstd or ())
+            check_format(format or "tar", shards)
         check_classes(classes)
         check_meta(meta or {})
-        check = "header" if images is None else images.check
-        self._images = ImageHandling(jpeg="keep", max_pixels=ANY_PIXELS, damaged=damaged, check=check)
+        self._images = ImageHandling.as_found(damaged, "header" if images is None else images.check)
         self._limit = parse_size(shard_size, name="shard_size")
         self._meta = dict(meta or {})
-        self._checksums = shards.checksums
+        self._shards = shards
         declared = {name: parse_type(kind) for name, kind in (fields or {}).items()}
         for name in declared:
             check_field_name(name)
         self._fields: dict[str, FieldType] = {}
-        self._zstd = frozenset(zstd or ())
         for name, kind in declared.items():
             self._declare(name, kind)
         read, place = (storage or StorageOptions()).locate(place_of(classes), dest)
         self._classes = names_of(classes, read)
-        self._destination = open_destination(place, append=append, key_table=shards.key_table)
+        self._destination = open_destination(place, shards, append=append)
         self._committer = Committer()
         if self._destination.old is not None and not overwrite and not append:
             raise self._destination.refuse()
@@ -122,9 +119,9 @@ class ShardWriter:
         self._format: Format = format or "tar"
         if old is not None:
             self._format = format or framing_of(old.framing).name  # type: ignore[assignment] # a framing's is a format
-            check_format(self._format, zstd or ())
+            check_format(self._format, shards)
             check_grows(old, framing=self._format, fields=stored_types(declared), classes=self._classes)
-            self._zstd = frozenset(old.codecs if zstd is None else zstd)
+            self._shards = shards.inheriting(old.codecs)
             for name, kind in old.fields.items():
                 self._declare(name, declared.get(name, kind))  # which are equal, but may be bytes in place of images
         suffix = framing_of(self._format).suffix
@@ -219,14 +216,14 @@ class ShardWriter:
         return encoded
 
     def _declare(self, name: str, kind: FieldType) -> None:
-        if name in self._zstd and kind.kind != "payload":
+        if name in self._shards.compressed and kind.kind != "payload":
             raise FieldError(f"a field of {kind.name} cannot be compressed", field=name, hint="leave it out of `zstd`")
         self._fields[name] = kind
 
     def _append(self, key: str, encoded: dict[str, tuple[FieldType, Encoded]]) -> None:
         if self._shard is None:
             self._out = self._destination.store.create(self._pattern.format(len(self._summaries)))
-            self._shard = writer_of(self._format)(self._out, zstd=self._zstd, checksums=self._checksums)
+            self._shard = self._shards.begin(self._format, self._out)
         self._shard.write(key, encoded)
         self._keys[key] = len(self._keys)
         if self._shard.size >= self._limit:
@@ -288,7 +285,7 @@ class ShardWriter:
             self._summaries,
             self._pattern,
             framing=self._format,
-            zstd=self._zstd,
+            zstd=self._shards.compressed,
             classes=self._classes,
             meta=self._meta,
         )

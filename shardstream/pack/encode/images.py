@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Generator, Iterable
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib.util import find_spec
 from typing import Any, Literal, TypeAlias
 
@@ -127,6 +127,22 @@ class ImageHandling(ImageOptions):
     def of(cls, options: ImageOptions, damaged: Damaged) -> ImageHandling:
         """The same options, JPEG files being addressable unless they say otherwise."""
         return cls(**vars(options) | {"jpeg": options.jpeg or "addressable", "damaged": damaged})
+
+    @classmethod
+    def as_found(cls, damaged: Damaged, check: Check = "header") -> ImageHandling:
+        """Files of any size, stored as they are found, but for damaged ones."""
+        return cls(jpeg="keep", max_pixels=ANY_PIXELS, damaged=damaged, check=check)
+
+    @property
+    def unchanged(self) -> ImageHandling:
+        """The same for files that are stored as they are, for a time."""
+        check = self.check if self.damaged == "reject" else "header"
+        return replace(self, jpeg="keep", max_side=None, quality=None, strip=False, check=check)
+
+    @property
+    def unchecked(self) -> ImageHandling:
+        """The same for files that were decoded before."""
+        return replace(self, check="header")
 
     def check_packages(self) -> None:
         """Say early which package is missing, whatever there is to pack."""

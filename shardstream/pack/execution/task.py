@@ -23,10 +23,11 @@ from shardstream.pack.execution.loading import batches, rejecting
 from shardstream.pack.output.commits import Pending, creating
 from shardstream.pack.output.receipts import ShardResult, finished, receipt_name, reject_entry, to_bytes
 from shardstream.pack.output.rows import lines_bytes, lines_name
+from shardstream.pack.output.shard_options import ShardOptions
 from shardstream.pack.output.stats import Counts, PackStats, Report, Stopwatch, TaskStats
 from shardstream.pack.sources import Item, Reject, SourcePart
 from shardstream.shards.bins import Bins
-from shardstream.shards.framings import Format, writer_of
+from shardstream.shards.framings import Format
 from shardstream.shards.writing import OneShard
 from shardstream.storage import Location
 from shardstream.text import valid_unicode
@@ -63,11 +64,9 @@ class ShardTask:
         dest: Place of the data set. It holds credentials, so tasks travel through pipes, never in a command line.
         part: Its samples, in stored order.
         format: Framing.
-        zstd: Fields to compress.
-        checksums: Whether the index holds a checksum of each value.
+        shards: What it holds; with ``rows``, the numbers of the lines that it was made of are left beside it.
         recipe: How a sample becomes what is stored, or a document that goes into bins.
         files: Reads the files of samples.
-        lines: Whether to leave the numbers of the lines that the shard was made of.
         bins: How documents become bins; ``None`` where samples are stored.
         stored_bins: Of samples that are bins and stay as they are, what their data set says of them.
         again: Whether a finished shard is made again if it lacks samples, which may be readable by now.
@@ -78,11 +77,9 @@ class ShardTask:
     dest: Location
     part: SourcePart
     format: Format
-    zstd: frozenset[str]
-    checksums: bool
+    shards: ShardOptions
     recipe: SampleEncoder | DocumentEncoder
     files: Files
-    lines: bool = False
     bins: ShardBins | None = None
     stored_bins: Bins | None = None
     again: bool = False
@@ -101,7 +98,7 @@ class ShardTask:
     def finished(self) -> ShardResult | None:
         """What an earlier run wrote, where it is whole and right."""
         store = store_at(self.dest)
-        if self.lines and not store.exists(lines_name(self.name)):
+        if self.shards.rows and not store.exists(lines_name(self.name)):
             return None
         found = finished(store, self.name, self.format)
         if found is not None and self.again and found.tally.rejects:
@@ -114,12 +111,12 @@ class ShardTask:
         """Make the shard; its commit is left to the caller."""
         store = store_at(self.dest)
         with creating(store, self.name) as out:
-            with closing(writer_of(self.format)(out, zstd=self.zstd, checksums=self.checksums)) as shard:
+            with closing(self.shards.begin(self.format, out)) as shard:
                 filling = _Filling(self, shard, TaskStats(report))
                 filling.fill()
                 result = filling.result()
             receipts = {receipt_name(self.name): to_bytes(result, filling.rejects)}
-            if self.lines:
+            if self.shards.rows:
                 receipts = {lines_name(self.name): filling.lines()} | receipts
             return result, Pending(out, store, receipts)
 

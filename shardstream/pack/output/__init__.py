@@ -3,6 +3,7 @@
 ================  =================================================================================
 ``destination``   the place of the output: what it holds, how the new replaces the old, cleaning up
 ``places``        the storage arguments of a verb, and the places that they lead to
+``shard_options`` what shards hold: compression, checksums, a table of the keys
 ``growth``        appending: the next version of a data set
 ``copies``        shards copied byte for byte
 ``commits``       finished shards on their way out, while the next is made

@@ -26,6 +26,7 @@ from shardstream.dataset.opened import DatasetAddress, OpenedDataset
 from shardstream.errors import ChecksumError, DataError, DestinationError, NotFoundError, StorageError
 from shardstream.pack.output.receipts import FOLDER, receipt_name
 from shardstream.pack.output.rejects import REJECTS_NAME, pieces_of, put_pieces
+from shardstream.pack.output.shard_options import ShardOptions
 from shardstream.shards.framings import framing_of
 from shardstream.shards.heads import MANIFEST_NAME, OLD_MANIFEST_NAME, TABLE_NAME, parse_head
 from shardstream.shards.key_table import KEY_TABLE_NAME, TABLE_NAMES, TRAILER, SortedKeys, is_key_table, key_table_names
@@ -233,13 +234,13 @@ def remove_folder(location: Location, store: Store, folder: str) -> None:
         pass
 
 
-def open_destination(location: Location, *, append: bool = False, key_table: bool = True) -> Destination:
+def open_destination(location: Location, shards: ShardOptions, *, append: bool = False) -> Destination:
     """Look at the place of an output; it need not exist.
 
     Args:
         location: Where it is.
+        shards: What is written there.
         append: The data set that is there is to grow: its shards are not looked at, however many they are.
-        key_table: Whether what is written gets a table of its keys.
 
     Raises:
         DestinationError: It is a file or a web server, or holds files in the way that are not ours.
@@ -255,7 +256,7 @@ def open_destination(location: Location, *, append: bool = False, key_table: boo
     store.sweep()
     old = _old_manifest(store)
     strays = () if append and old is not None else tuple(_strays(store, old, at_once(location)))
-    return Destination(location, store, old, strays, key_table)
+    return Destination(location, store, old, strays, shards.key_table)
 
 
 def _old_manifest(store: Store) -> Manifest | None:

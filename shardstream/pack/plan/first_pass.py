@@ -22,7 +22,7 @@ from shardstream.pack.encode.images import ImageHandling, ImageOptions
 from shardstream.pack.encode.reading import read_all
 from shardstream.pack.encode.sample import UNREADABLE, SampleEncoder, unreadable, values_of
 from shardstream.pack.execution.task import ShardTask, Task
-from shardstream.pack.options import PackOptions
+from shardstream.pack.options import PackOptions, ShardOptions
 from shardstream.pack.output.receipts import FOLDER, ShardResult, rejects_of
 from shardstream.pack.output.rejects import SortedRejects, StoredRejects, save_rejects
 from shardstream.pack.plan.inference import infer_types
@@ -129,7 +129,7 @@ def _by_tasks(
     again: bool,
 ) -> None:
     recipe, store = SampleEncoder(images, types), open_store(place)
-    whole = ShardTask(0, "", place, source.streams[0], "record", frozenset(), True, recipe, files, again=again)
+    whole = ShardTask(0, "", place, source.streams[0], "record", ShardOptions(), recipe, files, again=again)
     tasks = [
         replace(whole, number=number, name=_PATTERN.format(number), part=stream)
         for number, stream in enumerate(source.streams)

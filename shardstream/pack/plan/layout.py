@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -137,11 +137,9 @@ class _Tasks(Jobs[ShardTask]):
             dest=self._dest,
             part=layout.source.part(numbers if self._order is None else self._order(numbers)),
             format=layout.options.format,
-            zstd=frozenset(layout.options.zstd),
-            checksums=layout.options.shards.checksums,
+            shards=layout.options.shards,
             recipe=self._recipe,
             files=layout.files,
-            lines=layout.options.shards.rows,
             bins=bins_of(layout.options, f"{layout.stem}-{number:06d}", number),
             stored_bins=layout.stored_bins,
             again=layout.again,
@@ -246,7 +244,7 @@ def recipe_of(
 ) -> SampleEncoder | DocumentEncoder:
     """How a sample of a source becomes what is stored, with these types of its fields."""
     decoded = isinstance(source, Source) and source.decoded
-    images = replace(options.handling, check="header") if decoded else options.handling
+    images = options.handling.unchecked if decoded else options.handling
     samples = SampleEncoder(images, types, options.transform, dict(source.declared))
     return samples if options.binning is None else DocumentEncoder(samples, options.binning, options.texts)
 

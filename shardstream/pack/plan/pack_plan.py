@@ -213,7 +213,7 @@ class PackPlan:
             [result.summary for result in results],
             self.pattern,
             framing=options.format,
-            zstd=options.zstd,
+            zstd=options.shards.compressed,
             classes=_classes(self._layout.source, options),
             meta=options.meta,
             seed=options.seed if options.shuffle else None,
@@ -296,7 +296,7 @@ def open_plan(
     if append and overwrite:
         raise UsageError("append and overwrite exclude each other", hint="leave one of them out")
     read, place, options = locate_places(source, dest, options, storage)
-    destination = open_destination(place, append=append, key_table=options.shards.key_table)
+    destination = open_destination(place, options.shards, append=append)
     origin, files = open_origin(source, dest, read, options, storage, progress)
     rejects: Iterable[Reject] = () if isinstance(origin, StreamSource) else origin.rejects
     again = destination.again
