@@ -63,7 +63,6 @@ class SourceConformance:
         return open_source(
             self.make_source(),
             access=Access(storage.source or storage.options or {}),
-            group=reading.group,
             reading=SourceReading(**vars(reading)),
             **given,
         )

@@ -19,6 +19,7 @@ from shardstream.errors import DuplicateKeyError, SourceError, StorageError, Usa
 from shardstream.names.globs import glob_pattern, split_glob
 from shardstream.pack.run import pack
 from shardstream.pack.sources import File, Item, Reject, Source
+from shardstream.pack.sources.base import SourceReading
 from shardstream.pack.sources.listings import Entry, grouped
 from shardstream.pack.sources.opening import open_source
 from shardstream.shards.manifest import Manifest
@@ -170,7 +171,7 @@ def test_parts_are_small(tmp_path: Path) -> None:
 def test_files_of_one_stem(tmp_path: Path) -> None:
     names = ("x/a.jpg", "x/a.mask.PNG", "x/a.json", "x/a.d/b.jpg", "x/a-b.jpeg", "y/a.jpg", "y/a.b.c.jpg", "y/d.json")
     touch(tmp_path, *names, "y/e.jpg", "y/e.JPEG", "y/f", "y/f.jpg")
-    source = open_source(tmp_path, group="stem")
+    source = open_source(tmp_path, reading=SourceReading(group="stem"))
     assert source.classes == ("x", "y")
     assert files(source) == [
         {"jpg": "x/a-b.jpeg", "cls": 0},
@@ -189,7 +190,7 @@ def test_files_of_one_stem(tmp_path: Path) -> None:
         open_source(tmp_path)
     assert "group='stem'" in str(caught.value)
     with pytest.raises(UsageError, match="folders"):
-        open_source(Path(__file__), group="stem")
+        open_source(Path(__file__), reading=SourceReading(group="stem"))
 
 
 trees = st.lists(st.lists(st.sampled_from(["a", "a.b", "a-", "b.c.d", "b"]), min_size=1, max_size=3).map("/".join))
@@ -304,7 +305,7 @@ def test_a_pattern_in_a_bucket(s3: S3Place) -> None:
         ("a/1.jpg", "a/1", None),
         ("b/c/3.jpg", "b/c/3", None),
     ]
-    (one,) = all_of(open_source(s3 / "a/1*", access=Access(s3.options), group="stem"))
+    (one,) = all_of(open_source(s3 / "a/1*", access=Access(s3.options), reading=SourceReading(group="stem")))
     assert isinstance(one, Item)
     assert one.values == {"jpg": File(s3 / "a/1.jpg"), "json": File(s3 / "a/1.json")}
     assert one.size == 2

@@ -11,33 +11,32 @@ import pytest
 from shardstream.options import options_of
 from shardstream.pack.options import OF_PACK, PackOptions
 from shardstream.pack.run import RunOptions
+from shardstream.stream.iteration.settings import OrderOptions, ReadOptions
 
 PACKAGE = Path(__file__).resolve().parents[2] / "shardstream"
 MOST = 3
-
-# Whose names other things have, too: of these, only the files count by which `pack` and `repack` hand options on.
-WORDS = {
-    *(
-        "bins",
-        "cache",
-        "check",
-        "checksums",
-        "classes",
-        "damaged",
-        "field",
-        "fields",
-        "format",
-        "group",
-        "images",
-    ),
-    *("jpeg", "key", "key_table", "labels", "length", "meta", "min", "options", "overwrite", "append"),
-    *("quality", "replicas", "rows", "seed", "shard_size", "shards", "shuffle", "split_names", "storage"),
-    *("tokenizer", "transform", "workers", "zstd", "messages", "reading"),
-}
+ROOMS = ("options.py", "pack/", "stream/", "cli/")
+"""Where options are handed on. Other rooms have words of their own: a lane of an order, the checksums of an index."""
 WAY = {
     *("pack/options.py", "pack/run.py", "pack/repack.py"),
     *("cli/flags.py", "cli/commands.py", "cli/verbs/pack.py", "cli/verbs/repack.py"),
 }
+"""By which `pack` and `repack` hand on their arguments: other verbs have some of the same names."""
+
+OTHERS = {
+    "cache": "an argument of ShardDataset and Reader, and a command",
+    "check": "a file is checked, ShardWriter has it as an argument",
+    "dest": "where a verb writes",
+    "field": "a field of samples",
+    "format": "the format of shards, an argument of pack",
+    "length": "of a document, of a range of bytes",
+    "min": "the least value of a flag",
+    "options": "options as such",
+    "rows": "rows of a dataset",
+    "source": "what a verb reads",
+    "verify": "an argument of whatever reads rows",
+}
+"""Fields of options whose names other things have, too: of these, the files of `WAY` count."""
 
 
 def named(tree: ast.Module) -> set[str]:
@@ -57,27 +56,30 @@ def named(tree: ast.Module) -> set[str]:
 def files() -> dict[str, set[str]]:
     found: dict[str, set[str]] = defaultdict(set)
     for path in PACKAGE.rglob("*.py"):
-        for name in named(ast.parse(path.read_text(encoding="utf-8"))):
-            found[name].add(path.relative_to(PACKAGE).as_posix())
+        place = path.relative_to(PACKAGE).as_posix()
+        if place.startswith(ROOMS):
+            for name in named(ast.parse(path.read_text(encoding="utf-8"))):
+                found[name].add(place)
     return found
 
 
-def names() -> list[str]:
-    fields = [name for table in OF_PACK.values() for name in options_of(table)]
-    return sorted({*PackOptions.names(), *RunOptions.__dataclass_fields__, *fields} - {"source", "dest", "progress"})
+FIELDS = {name for table in (*OF_PACK.values(), OrderOptions, ReadOptions) for name in options_of(table)}
+ARGUMENTS = {*PackOptions.names(), *RunOptions.__dataclass_fields__}
 
 
-@pytest.mark.parametrize("name", names())
-def test_an_option_is_named_in_few_files(name: str, files: dict[str, set[str]]) -> None:
-    where = files[name] & WAY if name in WORDS else files[name]
-    assert len(where) <= MOST, sorted(where)
+def test_an_option_is_named_in_few_files(files: dict[str, set[str]]) -> None:
+    crowded = {name: sorted(files[name]) for name in FIELDS - OTHERS.keys() if len(files[name]) > MOST}
+    assert crowded == {}
+    handed = (ARGUMENTS | OTHERS.keys()) - {"source", "dest", "progress"}  # which the commands pass by themselves
+    crowded = {name: sorted(files[name] & WAY) for name in handed if len(files[name] & WAY) > MOST}
+    assert crowded == {}
+
+
+def test_names_of_other_things_are_those(files: dict[str, set[str]]) -> None:
+    assert [name for name in OTHERS if name not in FIELDS or len(files[name]) <= MOST] == []
 
 
 def test_flat_names_are_gone_where_they_were_replaced(files: dict[str, set[str]]) -> None:
     renamed = {said.was for table in OF_PACK.values() for name, said in options_of(table).items() if said.was != name}
     left = {name: sorted(files[name] & WAY) for name in renamed - {"bins"}}
     assert {name: where for name, where in left.items() if where} == {}
-
-
-def test_words_of_other_things_are_those() -> None:
-    assert set(names()) >= WORDS

@@ -126,7 +126,7 @@ class Tables(Recognizer):
         from shardstream.formats.sources.table_rows import rows_of_table
         from shardstream.formats.sources.tables import open_tables
 
-        rows = rows_of_table(files[0], wanted) if place.group == "file" else None
+        rows = rows_of_table(files[0], wanted) if place.reading.group == "file" else None
         if rows is None:
             return open_tables(files, wanted)
         root, names = named_files(place.text, place.locate)
@@ -155,7 +155,7 @@ def _is_list(place: Place) -> bool:
 
 
 def _refuse_groups(place: Place) -> None:
-    if place.group != "file":
+    if place.reading.group != "file":
         raise UsageError("group='stem' is for folders of files", hint="leave it out", url=place.text)
 
 
@@ -168,7 +168,7 @@ def _is_likely(place: Place, perhaps: bool) -> bool:
     """
     listing = place.listing
     if listing is not None and place.is_directory:
-        return place.group == "file" and may_be_foreign(listing.root, place.look)
+        return place.reading.group == "file" and may_be_foreign(listing.root, place.look)
     if names_containers(place.text) or perhaps:
         return True
     return listing is not None and may_match_containers(listing, lambda: place.look)
@@ -176,7 +176,7 @@ def _is_likely(place: Place, perhaps: bool) -> bool:
 
 def _rows_of_tables(place: Place, wanted: Wanted) -> TableRows | None:
     """How the rows of a directory of tables become samples; ``None`` if its files are others, or lists."""
-    if place.listing is None or place.group != "file":
+    if place.listing is None or place.reading.group != "file":
         return None
     table = first_table(place.listing, lambda: place.look)
     if table is None:
@@ -191,7 +191,7 @@ def _tables(place: Place) -> list[Location]:
     listing = place.listing
     if listing is None:
         location = place.location
-        there = place.group == "file" and not (location.local and not os.path.exists(location.url))
+        there = place.reading.group == "file" and not (location.local and not os.path.exists(location.url))
         return [location] if there and suffix_of(location.url) in TABLES else []
     if suffix_of(listing.pattern or "") not in TABLES:
         return []

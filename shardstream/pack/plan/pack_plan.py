@@ -361,17 +361,14 @@ def open_origin(
     Raises:
         SourceError, UsageError: See `pack`.
     """
-    how = options.reading
-    reading = SourceReading(**vars(how), progress=progress)
     try:
         origin = open_source(
             source,
             key=options.key,
             labels=options.labels,
             fields=options.fields,
-            group=how.group,
             classes=options.listed,
-            reading=reading,
+            reading=SourceReading(**vars(options.reading), progress=progress),
             access=None if place is None else place.access,
         )
     except SplitsError as error:

@@ -34,12 +34,14 @@ from shardstream.pack.sources.base import (
     Item,
     LabelFile,
     Reject,
+    SourceReading,
     field_of_extension,
 )
 from shardstream.pack.sources.duplicates import check_unique
 from shardstream.pack.sources.keys import check_mode, key_of_name
 from shardstream.pack.sources.listings import Entry, FileListing, grouped
-from shardstream.pack.sources.lists.labels import Classes, LabelMode, not_listed, unknown_class
+from shardstream.pack.sources.lists.columns import Wanted
+from shardstream.pack.sources.lists.labels import Classes, not_listed, unknown_class
 from shardstream.pack.sources.lists.spool import Records, RecordSource, Spool
 from shardstream.pack.sources.paths import join
 from shardstream.shards.fields import FieldType
@@ -172,32 +174,28 @@ class FolderSource(RecordSource[FileReader]):
     Args:
         listing: What to list.
         containers: Tells which files hold many samples each.
-        key: ``"path"`` (relative to the folder), ``"stem"``, ``"line"`` (the number in sorting order, from 1), or
-            ``"auto"`` (as ``"path"``, equal ones numbered).
-        group: ``"file"``, or ``"stem"`` for samples of several files.
-        labels: ``"name"`` takes labels from the class folders also where files were chosen by a pattern, or where
-            samples have files ``.cls``, which are the labels otherwise.
-        classes: The classes that class folders are looked up in. Default: the folders, in sorting order.
-        split_names: Refuse class folders that are several splits by their names, unless they are among ``classes``.
+        wanted: Its keys: ``"path"`` (relative to the folder), ``"stem"``, ``"line"`` (the number in sorting order, from
+            1), or ``"auto"`` (as ``"path"``, equal ones numbered). Labels ``"name"`` are taken from the class folders
+            also where files were chosen by a pattern, or where samples have files ``.cls``, which are the labels
+            otherwise. Class folders are looked up in its classes. Default: the folders, in sorting order.
+        reading: Whether samples are single files or share a stem, and whether several splits are refused.
 
     Raises:
         SourceError: It cannot be read, holds no file, or is a packed data set.
         SplitsError: There are several splits.
         DuplicateKeyError: Two files with one key.
-        UsageError: ``key`` names a column, or a folder is none of the classes that are given.
+        UsageError: The key is a column, or a folder is none of the classes that are given.
     """
 
     def __init__(
         self,
         listing: FileListing,
         containers: Containers,
-        *,
-        key: str = "path",
-        group: Group = "file",
-        labels: LabelMode | None = None,
-        classes: Classes | None = None,
-        split_names: bool = True,
+        wanted: Wanted,
+        reading: SourceReading,
     ) -> None:
+        key, group, classes = wanted.key, reading.group, wanted.classes
+        labels = wanted.labels if wanted.said else None
         check_mode(key, "a folder has no columns")
         if labels == "int":
             raise UsageError("labels='int' is for lists", hint="class folders are numbered in sorting order")
@@ -208,10 +206,10 @@ class FolderSource(RecordSource[FileReader]):
         found, strays = _Found(folders=set(listing.folders())), Strays()
         listed = () if classes is None else classes.names
         try:
-            if split_names:
+            if reading.split_names:
                 refuse_splits(root, found.folders.difference(listed))  # before millions of files are listed
             self._list(listing.entries(strays), found, group, containers, flat=flat)
-            if split_names:
+            if reading.split_names:
                 refuse_splits(root, found.folders.difference(listed))
             if found.containers > found.pictures:
                 raise containers.holds_containers(root, found.shown, found.containers)

@@ -9,7 +9,6 @@ from typing import Any
 
 from shardstream.errors import FormatError, PlaceholderError, SourceError, StorageError
 from shardstream.names.globs import split_glob
-from shardstream.options import Group
 from shardstream.pack.sources.base import Source, SourceReading, StreamSource
 from shardstream.pack.sources.lists.columns import Wanted
 from shardstream.pack.sources.lists.labels import Classes, LabelMode
@@ -30,7 +29,6 @@ def open_source(
     key: str = "path",
     labels: LabelMode | None = None,
     fields: Mapping[str, str] | None = None,
-    group: Group = "file",
     classes: Classes | None = None,
     reading: SourceReading | None = None,
     access: Access | None = None,
@@ -42,7 +40,6 @@ def open_source(
         key: How keys are made, see `KeyRule`.
         labels: ``"int"`` or ``"name"``; ``None`` means integers for lists and names for class folders.
         fields: Column by field, see `parse_fields`; default: path and label. Types alone for any source.
-        group: ``"stem"``: files of one folder that share the name before its first dot are one sample.
         classes: The classes that names are looked up in. Default: those that are found, in sorting order.
         reading: How it is read. Default: data of another library as they are recognised.
         access: How the store that the source lies in is reached. Default: as the environment says.
@@ -63,7 +60,7 @@ def open_source(
         said=labels is not None,
         root=(reading.options or {}).get("root"),
     )
-    place = Place(source, group, labels, reading, access or Access())
+    place = Place(source, reading, access or Access())
     try:
         answers = (one.recognize(place, wanted) for one in recognizers())
         found = next(answer for answer in answers if answer is not None)

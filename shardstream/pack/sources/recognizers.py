@@ -18,12 +18,10 @@ from shardstream.extras import built_in
 from shardstream.images.formats import BY_SUFFIX
 from shardstream.names.globs import split_glob
 from shardstream.names.missing import instead_of
-from shardstream.options import Group
 from shardstream.pack.sources.base import Source, SourceReading, StreamSource
 from shardstream.pack.sources.folders import Containers, FolderSource
 from shardstream.pack.sources.listings import FileListing
 from shardstream.pack.sources.lists.columns import Wanted
-from shardstream.pack.sources.lists.labels import LabelMode
 from shardstream.pack.sources.lists.mapping import types_alone
 from shardstream.pack.sources.lists.mpdataset import LIST_OF_MPDATASET
 from shardstream.pack.sources.lists.source import is_mpdataset, open_text_list, suffix_of
@@ -43,15 +41,11 @@ class Place:
 
     Attributes:
         source: Samples from Python, or a path, URL, or pattern.
-        group: ``"stem"`` makes one sample of the files that share a stem.
-        labels: The kind of labels that the user asked for; ``None`` for the default.
         reading: How the source is read.
         access: How its store is reached.
     """
 
     source: Any
-    group: Group = "file"
-    labels: LabelMode | None = None
     reading: SourceReading = field(default_factory=SourceReading)
     access: Access = field(default_factory=Access)
 
@@ -174,16 +168,13 @@ class Directories(Recognizer):
         listing = place.listing
         if listing is None:
             return None
-        if place.is_directory and place.group == "file" and is_mpdataset(listing.root):
+        if place.is_directory and place.reading.group == "file" and is_mpdataset(listing.root):
             return open_text_list(listing.root.join(LIST_OF_MPDATASET), wanted)
         found = FolderSource(
             listing,
             source_formats(),
-            key=wanted.key,
-            group=place.group,
-            labels=place.labels,
-            classes=wanted.classes,
-            split_names=place.reading.split_names,
+            wanted,
+            place.reading,
         )
         return _declared(found, wanted)
 
@@ -192,7 +183,7 @@ class TextLists(Recognizer):
     """Lists of files. Takes any file, so that errors say why it is no list."""
 
     def recognize(self, place: Place, wanted: Wanted) -> Source | StreamSource | None:
-        if place.group != "file":
+        if place.reading.group != "file":
             hint = "a list has a column for each file: fields="
             raise UsageError("group='stem' is for folders", hint=hint, url=place.text)
         location = place.location
@@ -210,7 +201,7 @@ class TextLists(Recognizer):
 
 def _refuse_columns(place: Place, wanted: Wanted) -> None:
     """Refuse arguments that are about columns, and files of one name, where there is neither; UsageError."""
-    if place.group != "file" or any(rule.declared is None for rule in wanted.fields):
+    if place.reading.group != "file" or any(rule.declared is None for rule in wanted.fields):
         raise UsageError(
             "columns in fields= and group= are for lists and folders",
             hint='a type alone is for all, fields={"tokens": "array:uint16"}; transform= changes samples',
