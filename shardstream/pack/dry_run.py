@@ -85,11 +85,11 @@ def dry_run(
 
     Args:
         source: As of `pack`.
-        dest: The same.
+        dest: As of `pack`.
         options: What has a part in what is written. Exact copies are counted as others.
         storage: How what is read and what is written are reached.
         workers: As of `pack`.
-        progress: The same.
+        progress: As of `pack`.
 
     Raises:
         UsageError, SourceError, DestinationError: As of `pack`.

@@ -81,10 +81,10 @@ def repack(
         shard_size: As of `pack`.
         shuffle: ``True`` shuffles; the default keeps the stored order, which has been shuffled once.
         seed: As of `pack`.
-        overwrite: The same.
-        workers: The same.
-        on: The same.
-        progress: The same.
+        overwrite: As of `pack`.
+        workers: As of `pack`.
+        on: As of `pack`.
+        progress: As of `pack`.
         reading: How many samples may be rejected, by ``drop_damaged`` and by what a ``transform`` raises:
             ``SourceOptions(max_rejects=...)``.
         bins: Pack the documents of a dataset of bins anew, into bins of so many tokens, without tokenizing them: with
@@ -116,7 +116,7 @@ def run_repack(url: PathOrUrl, dest: PathOrUrl, **given: Any) -> PackReport:
 
     Args:
         url: As of `repack`.
-        dest: The same.
+        dest: As of `repack`.
         given: All other arguments of `repack`.
     """
     storage = given.pop("storage", None) or StorageOptions()

@@ -175,7 +175,7 @@ def run_pack(source: Any, dest: PathOrUrl, options: PackOptions, **how: Any) -> 
 
     Args:
         source: As of `pack`.
-        dest: The same.
+        dest: As of `pack`.
         options: What has a part in what is written.
         how: The fields of `RunOptions`.
     """

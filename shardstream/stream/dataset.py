@@ -46,108 +46,72 @@ _DECODING = frozenset(field.name for field in dataclasses.fields(DecodeOptions))
 class ShardDataset(Stream):
     """A data set of shards, streamed in an order that is a pure function of ``seed`` and epoch.
 
-    Batches are the same with 0, 1, 2, 4 or 8 workers, and each rank and worker computes its own share: nothing is
-    exchanged, and nothing in memory grows with the number of samples. Use it through `shardstream.Loader`, or through a
-    plain ``DataLoader(ds, batch_size=None, num_workers=4)``. With an epoch's last batch the next epoch begins, whether
-    or not the loop asks for another one; ``docs/epochs.md`` says what holds for which loader.
-
-    A sample is a dict with ``__key__`` and one value an output, images as uint8 arrays (H, W, 3). A batch is a dict
-    of slabs: images uint8 (B, 3, H, W) in channels-last memory, numbers (B,) in their stored dtype, also after
-    ``transform`` (``docs/decoding.md``), bytes and arrays of varying shape as `Ragged` (``docs/ragged.md``), all else
-    as lists.
-    A batch has B samples, the ``batch_size`` less those that are dropped: by a ``transform`` that returns ``None``,
-    ``on_error="skip"`` or ``exclude_keys``. ``__valid__``, bool (B,), is False where a slot repeats another sample. It
-    is there if slots may do that: under ``tail="pad"`` and ``dropped="repeat"``. An optional output that is a slab has
-    a mask of its own, ``NAME.__valid__``: False where the sample has no such field.
+    Use it through `shardstream.Loader`, or a plain ``DataLoader(ds, batch_size=None, num_workers=4)``. Batches are the
+    same with 0, 1, 2, 4 or 8 workers, and each rank and worker computes its own share. A sample is a dict with
+    ``__key__`` and one value an output, images as uint8 arrays (H, W, 3). A batch is a dict of slabs: images uint8
+    (B, 3, H, W) in channels-last memory, numbers (B,) in their stored dtype (``docs/decoding.md``), bytes and arrays of
+    varying shape as `Ragged` (``docs/ragged.md``), all else as lists. ``__valid__``, bool (B,), is there if slots may
+    repeat samples, and False where one does; an optional output that is a slab has ``NAME.__valid__``.
 
     Args:
-        url: The folder of the data set, or its URL: ``s3://``, ``az://``, ``abfss://``, ``gs://``, ``https://``,
-            ``hf://``, or any that fsspec knows; or a store, an object with the methods of `shardstream.storage.Store`,
-            which must be picklable for workers that do not fork. A list of these, a glob (``"data/part-*"``, local
-            only) or braces (``"s3://bucket/part-{000..011}"``) streams several as one, end to end.
+        url: The directory of the dataset, or its URL: ``s3://``, ``az://``, ``abfss://``, ``gs://``, ``https://``,
+            ``hf://``, or any that fsspec knows; or a `shardstream.storage.Store`, which must be picklable for workers
+            that do not fork. A list of these, a local glob (``"data/part-*"``) or braces
+            (``"s3://bucket/part-{000..011}"``) streams several datasets as one, end to end.
         fields: What to deliver: a list of stored fields, or output name -> ``None`` (stored type), ``"bytes"``, a
             decoder of `shardstream.decode`, a callable, a numpy type for numbers (``{"cls": np.int64}``), or a list of
-            these applied in turn. A tuple of names stands for all that one ``decode.Call`` returns. Default: every
-            field by its type. Only what is asked for is read; labels and other numbers come from the index alone.
-        batch_size: Samples a batch on each rank; or ``{"seconds": 120}``, what they may cost together by a stored
-            number, or by how many numbers a field of ``values:DTYPE`` has: batches of any number of samples that cost
-            about the same, no sample being cut or left out. Position, state and ``len`` count batches then. Costs one
-            scan of the indexes, when this is made. See ``docs/costs.md``. Default ``None``: single samples.
+            these applied in turn. A tuple of names stands for all that one ``decode.Call`` returns. Only what is asked
+            for is read. Default: every field by its type.
+        batch_size: Samples a batch on each rank. ``{"seconds": 120}`` makes batches whose samples cost so much
+            together, by a stored number, or by the length of a field of ``values:DTYPE`` (``docs/costs.md``). Position,
+            state and ``len`` count batches then. Default ``None``: single samples.
         shuffle: Whether to shuffle, differently each epoch. Default: the stored order, whatever the ranks and workers.
         seed: Of the order and of everything random in decoding and transforms. Default 0.
-
-        *Which samples, and what is made of each.*
-
         split: A part and the shares of all parts: ``("val", {"train": 0.98, "val": 0.02})``. Parts are disjoint, exact,
             spread evenly over the shards, and keep their samples when shards are appended.
         split_by: ``"samples"`` (default), or ``"shards"`` to give every shard to one part, whole.
-        where: What must be true of stored numbers: ``{"cls": [1, 5, 9]}``, one of these values; ``{"width": (">=",
-            256)}``, a comparison by ``<``, ``<=``, ``>``, ``>=`` or ``!=``, or a list of such, all of which hold;
-            ``{"score": f}`` or ``{("width", "height"): f}``, a callable that gets a NumPy array of each column, of some
-            samples, and returns which of these are meant, bool. Class names may stand for labels. Numbers, arrays and
-            tensors are compared in the column's dtype, exactly; a float with a column of floats as it is rounded when
-            stored. Samples that lack a value never match. ``{"__key__": keys}``: only samples of these keys, a list or
-            a file that has one a line (a path or URL; also as .gz). Rows of `find_rows` choose by anything else. A list
-            of dicts and rows asks for all of them: ``[rows, {"cls": 3}]``. All is found out when this is made, by one
-            scan of the indexes (keys by the key table), and no sample is read; callables need not be picklable.
-        exclude_keys: Keys of bad samples, a list or a file as in ``where``: they are dropped as damaged ones are under
-            ``on_error="skip"``, but not read, and not counted by ``max_skips``. The others keep their positions, so a
-            run resumes from its state with another list.
-        weights: How often each sample comes, instead of once: ``"weight"``, a stored number; ``{"cls": {"cat": 3,
-            "dog": 1}}``, a weight for each label; or ``{"cls": "balanced"}``, the same share for each label. 0 means
-            never. An epoch has ``epoch_size`` draws, by default as many as samples. Scans the indexes twice. See
-            ``docs/order.md``.
-        version: Which version of a data set that grew; of several data sets, a list with one for each. Default: the
-            newest. A state of an older version brings its version along, see `load_state_dict`.
+        where: Conditions on stored numbers, all of which hold: ``{"cls": [1, 5, 9]}``, one of these values, or names of
+            classes; ``{"width": (">=", 256)}``, one comparison or a list of them; ``{("width", "height"): f}``, a
+            callable that gets an array of each column and returns bool. ``{"__key__": keys}``: samples of these keys, a
+            list or a file that has one a line. Rows of `find_rows`; or a list of dicts and rows. Numbers are compared
+            exactly, in the column's dtype; samples that lack a value never match. Costs one scan of the indexes.
+        exclude_keys: Keys of bad samples, a list or a file as in ``where``. They are dropped without being read. The
+            others keep their positions, so a run resumes from its state with another list.
+        weights: How often each sample comes: ``"weight"``, a stored number; ``{"cls": {"cat": 3, "dog": 1}}``, a weight
+            for each label; or ``{"cls": "balanced"}``, the same share for each label. 0 means never. An epoch has
+            ``epoch_size`` draws, by default as many as samples (``docs/order.md``). Default: once.
+        version: Which version of a dataset that grew; of several datasets, a list. Default: the newest.
         fingerprint: The dataset's fingerprint as `shardstream info` shows it; of several datasets, a list. Another
             one is a DataError. Default: any.
         transform: Called in the worker with each sample's dict; what it returns is delivered, ``None`` drops the
-            sample, see ``dropped``. Its random numbers are keyed by (seed, epoch, position): a ``generator=`` or
-            ``rng=`` parameter gets one, Albumentations is seeded in its own way, and for anything else the global
-            generators are seeded before and restored after.
-        batch_transform: The same for each batch.
-
-        *How long an epoch is, and how it ends.*
-
+            sample. Its random numbers are keyed by (seed, epoch, position): a ``generator=`` or ``rng=`` parameter
+            gets one, Albumentations is seeded in its own way, else the global generators are.
+        batch_transform: Called for each batch, like ``transform`` for each sample.
         epoch_size: Samples of an epoch over all ranks, for training by steps: epochs are then pieces of an endless walk
-            through the data set, each sample once before any comes again. With ``weights``, the draws of an epoch.
-            Default: all samples.
+            through the dataset, each sample once before any comes again. Default: all samples.
         tail: What happens to samples that fill no batch on every rank: ``"drop"`` leaves them out, ``"pad"`` repeats
             others, marked in ``__valid__``, ``"exact"`` ends with a short batch. Default: ``"drop"`` when shuffling,
             else ``"exact"``, since an evaluation must not lose samples in silence.
-        dropped: What becomes of a batch if samples are dropped. ``"short"`` (default): it has the others, in their
-            order, so batches have 1 to ``batch_size`` samples. ``"repeat"``: all batches have ``batch_size`` slots, for
-            code that needs one shape; the slot of a dropped sample repeats the first one that is kept, and is False in
-            ``__valid__``, which every batch has. Positions, steps, random numbers and states are those of full batches
-            in both. A batch that keeps no sample is a `BatchError`. See ``docs/order.md``.
-        skip: Ranges of places that all ranks leave out, ``[((0, 5000), (0, 6000))]``: from an epoch and a position, as
-            states count them, to before another one. `positions` makes them from steps. Later samples keep their
-            positions, and batches close up. A state keeps the ranges, and a loaded one may get more, of places that it
-            has not come to. They are checked at the first use of the dataset. Default: nothing.
-
-        *Distribution.* All of it is found out where nothing is said.
-
+        dropped: What becomes of a batch from which samples are dropped: ``"short"`` (default) has the others;
+            ``"repeat"`` repeats the first one that is kept, marked in ``__valid__``, for code that needs one shape. A
+            batch that keeps no sample is a `BatchError`. See ``docs/order.md``.
+        skip: Ranges of places that all ranks leave out, ``[((0, 5000), (0, 6000))]``: from an epoch and a position to
+            before another one; `positions` makes them from steps. Later samples keep their positions. A state keeps the
+            ranges. Default: nothing.
         ranks: ``(rank, world_size)``: this process among the data-parallel ones. Default: ``torch.distributed``, else
-            the variables of torchrun (``RANK``, ``WORLD_SIZE``), SLURM or Open MPI, else 0 of 1, looked up when an
-            iteration begins. Ranks that share a model replica (tensor or pipeline parallel) pass the same number.
-
-        *Storage.*
-
-        cache: Where blocks that come over a network are kept on this machine: a folder, or a `Cache` with sizes and a
-            tier in memory. All processes of the machine share it. Local data sets are read where they are.
-        replicas: Other places that have the data set's shards, or some of them, the nearest first: each shard is read
-            from the first place that has it, known by its checksum. What the data set is, ``url`` alone says.
-        storage_options: Credentials and settings of the store by name; default: what the environment has. See
-            ``docs/storage.md`` for each store's.
+            the variables of torchrun, SLURM or Open MPI, else 0 of 1, looked up when an iteration begins. Ranks that
+            share a model replica (tensor or pipeline parallel) pass the same number.
+        cache: Where blocks that come over a network are kept on this machine: a directory, or a `Cache` with sizes and
+            a tier in memory. All processes of the machine share it. Default: none.
+        replicas: Other places that have shards of the dataset, the nearest first: each shard is read from the first
+            place that has it, known by its checksum.
+        storage_options: Credentials and settings of the store by name (``docs/storage.md``). Default: those it finds.
         reading: Format and options of data of another library, which is read in place, see `SourceOptions`. Default:
-            the format is recognized. See ``docs/foreign.md``.
-
-        *Damage, and how reading is done.* The defaults of ``order`` and ``reads`` are measured.
-
+            the format is recognized (``docs/foreign.md``).
         on_error: ``"raise"`` (default), or ``"skip"`` to drop samples whose stored data is damaged or does not decode.
             Failures of the store always raise.
-        max_skips: Damaged samples that one worker may skip in an epoch before it raises. Default 100; ``None``: any
-            number. Samples that a transform or ``exclude_keys`` drops don't count.
+        max_skips: Damaged samples that one worker may skip in an epoch before it raises; ``None``: any number. Samples
+            that a transform or ``exclude_keys`` drops don't count. Default: 100.
         order: How the order spreads over the dataset and its nodes, see `OrderOptions`.
         reads: Checksums, limits, threads, reading ahead, and the library that decodes images, see `ReadOptions`.
 

@@ -57,9 +57,9 @@ class Reader(Sequence[dict[str, Any]]):
         seed: Of random decoders; sample i is decoded as at position i of epoch 0.
         reads: ``verify`` and ``max_value`` of `ReadOptions`.
         cache: As of `ShardDataset`.
-        replicas: The same.
-        storage_options: The same.
-        reading: The same.
+        replicas: As of `ShardDataset`.
+        storage_options: As of `ShardDataset`.
+        reading: As of `ShardDataset`.
 
     Raises:
         NotFoundError: There is no data set.

@@ -53,7 +53,14 @@ def test_people_can_read_the_call(verb: Any) -> None:
     documented = inspect.getdoc(verb) or ""
     places = [documented.index(f"\n    {name}: ") for name in inspect.signature(verb).parameters]
     assert places == sorted(places)
-    assert len(pydoc.plain(pydoc.render_doc(verb)).splitlines()) <= 2 * 60
+    assert len(pydoc.plain(pydoc.render_doc(verb)).splitlines()) <= 100  # two screens
+
+
+@pytest.mark.parametrize("kind", [ss.ShardDataset, ss.Mixture, ss.Loader, ss.Reader, ss.ShardWriter])
+def test_what_a_class_says_of_its_arguments_fits_two_screens(kind: type) -> None:
+    documented = (inspect.getdoc(kind) or "").splitlines()
+    assert len(documented) <= 100
+    assert [line for line in documented if line.endswith((": The same.", ": They.", ": Theirs."))] == []
 
 
 def test_a_plan_takes_what_has_a_part_in_what_is_written() -> None:

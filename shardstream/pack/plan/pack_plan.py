@@ -241,10 +241,10 @@ def pack_plan(
 
     Args:
         source: As of `pack`.
-        dest: The same. Workers elsewhere have to reach it: a URL, or a directory that all machines share.
+        dest: As of `pack`. Workers elsewhere have to reach it: a URL, or a directory that all machines share.
         overwrite: As of `pack`.
-        append: The same.
-        storage: The same.
+        append: As of `pack`.
+        storage: As of `pack`.
         options: Every other argument of `pack` that has a part in what is written: ``format``, ``seed``, ``images``...
 
     Raises:
@@ -281,12 +281,12 @@ def open_plan(
 
     Args:
         source: As of `pack`.
-        dest: The same.
+        dest: As of `pack`.
         options: What has a part in what is written.
         storage: How what is read and what is written are reached.
         run: Runs the first pass over a source that can only be read in order.
         overwrite: As of `pack`.
-        append: The same.
+        append: As of `pack`.
         progress: Told of data of another library that are indexed first.
 
     Raises:
@@ -352,7 +352,7 @@ def open_origin(
 
     Args:
         source: As of `pack`.
-        dest: The same, for messages.
+        dest: As of `pack`, for messages.
         place: Where the source lies.
         options: What has a part in what is written.
         storage: How what is read is reached.
