@@ -8,7 +8,6 @@ from typing import Any
 import pytest
 
 import shardstream as ss
-from tests.grouped import grouped
 
 from ..stream.making import numbered, write_dataset
 from ..stream.resuming import ORDER, flat, ids_of
@@ -39,4 +38,4 @@ def uninterrupted(folder: Path) -> Any:
 @pytest.fixture(scope="module")
 def line(folder: Path) -> list[int]:
     """Epoch 0 in the order of its positions."""
-    return flat(map(ids_of, ss.ShardDataset(folder, fields=["id"], batch_size=50, tail="exact", **grouped(ORDER))))
+    return flat(map(ids_of, ss.ShardDataset(folder, fields=["id"], batch_size=50, tail="exact", **ORDER)))

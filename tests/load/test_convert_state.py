@@ -12,7 +12,6 @@ import pytest
 import torch
 
 import shardstream as ss
-from tests.grouped import grouped
 
 from ..stream.resuming import ORDER, flat, ids_of, is_within, take, through_json
 from .stateful import (
@@ -120,7 +119,7 @@ def test_the_number_of_samples_a_step_is_asked_for_where_the_state_does_not_hold
 
 def test_batches_of_batches_that_leave_gaps_are_refused(folder: Path) -> None:
     def make() -> Any:
-        dataset = ss.ShardDataset(folder, fields=["id"], batch_size=8, tail="exact", **grouped(ORDER))
+        dataset = ss.ShardDataset(folder, fields=["id"], batch_size=8, tail="exact", **ORDER)
         return torchdata.StatefulDataLoader(dataset, batch_size=2, num_workers=2, collate_fn=list)
 
     loader = make()
@@ -133,7 +132,7 @@ def test_batches_of_batches_that_leave_gaps_are_refused(folder: Path) -> None:
 
 
 def test_a_state_of_ours_is_returned_as_it_is(folder: Path) -> None:
-    loader = ss.Loader(ss.ShardDataset(folder, fields=["id"], batch_size=8, **grouped(ORDER)), num_workers=0)
+    loader = ss.Loader(ss.ShardDataset(folder, fields=["id"], batch_size=8, **ORDER), num_workers=0)
     items = iter(loader)
     next(items)
     state = loader.state_dict()

@@ -159,7 +159,7 @@ def test_in_the_epoch_after_a_resumed_one(folder: Path, num_workers: int, mode: 
 
 
 def line_of_epoch(folder: Path, epoch: int) -> list[int]:
-    dataset = ss.ShardDataset(folder, fields=["id"], batch_size=50, tail="exact", **grouped(ORDER))
+    dataset = ss.ShardDataset(folder, fields=["id"], batch_size=50, tail="exact", **ORDER)
     dataset.set_epoch(epoch)
     return flat(map(ids_of, dataset))
 
@@ -332,7 +332,7 @@ def third(sample: dict[str, Any]) -> Any:
 
 @pytest.mark.parametrize("num_workers", [0, 2])
 def test_dropped_samples_make_the_number_useless(folder: Path, num_workers: int) -> None:
-    dataset = ss.ShardDataset(folder, fields=["id"], transform=third, **grouped(ORDER))
+    dataset = ss.ShardDataset(folder, fields=["id"], transform=third, **ORDER)
     run = CountingRun(DataLoader(dataset, batch_size=7, num_workers=num_workers))
     seen = flat(take(iter(run), 2))
     assert not any(one % 3 for one in seen)

@@ -17,7 +17,6 @@ import torch
 from torch.utils.data import DataLoader
 
 import shardstream as ss
-from tests.grouped import grouped
 
 from ..stream.making import numbered, write_dataset
 from ..stream.resuming import ORDER, ids_of, take, through_json
@@ -264,7 +263,7 @@ def test_a_break_begins_the_epoch_again(folder: Path, uninterrupted: Any, num_wo
 
 def test_two_loaders_on_one_data_set(folder: Path, uninterrupted: Any) -> None:
     expected = uninterrupted(0, "batches")[0]
-    dataset = ss.ShardDataset(folder, fields=["id"], batch_size=8, tail="exact", **grouped(ORDER))
+    dataset = ss.ShardDataset(folder, fields=["id"], batch_size=8, tail="exact", **ORDER)
     one = torchdata.StatefulDataLoader(dataset, batch_size=None, num_workers=2)
     two = DataLoader(dataset, batch_size=None, num_workers=1)
     pairs = list(zip(one, two, strict=True))
@@ -324,7 +323,7 @@ def test_other_data_is_refused(folder: Path, tmp_path: Path, num_workers: int) -
 
 
 def test_loaders_of_ours_name_the_conversion(folder: Path) -> None:
-    dataset = ss.ShardDataset(folder, fields=["id"], batch_size=8, **grouped(ORDER))
+    dataset = ss.ShardDataset(folder, fields=["id"], batch_size=8, **ORDER)
     for state in (saved(folder, 0), saved(folder, 2)):
         for one in (dataset, ss.Loader(dataset, num_workers=0)):
             with pytest.raises(ss.errors.UsageError, match="convert_state"):

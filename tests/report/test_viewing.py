@@ -15,7 +15,6 @@ import torch
 import shardstream as ss
 from shardstream.errors import UsageError
 from shardstream.testing import make_dataset
-from tests.grouped import grouped
 
 
 @pytest.fixture(scope="module")
@@ -48,7 +47,7 @@ def test_draws_are_those_of_the_loader(url: Path, way: str, num_workers: int) ->
         options["transform"] = brighter
     elif way == "batch by batch":
         options["batch_transform"] = ss.augment.ImageBatch(mean=(0.5,) * 3, std=(0.2,) * 3, flip=True, image="jpg")
-    loader = ss.Loader(ss.ShardDataset(url, **grouped(options)), num_workers=num_workers)
+    loader = ss.Loader(ss.ShardDataset(url, **options), num_workers=num_workers)
     shown = ss.view(loader, draws=3, samples=5)
     assert loader.epoch == 0, "nothing has moved on"
     expected = trained(loader, 3)
@@ -118,7 +117,7 @@ def test_what_cannot_be_viewed_says_so(url: Path) -> None:
 
 @pytest.mark.parametrize("part", [{"where": {"cls": [1, 3]}}, {"split": ("val", {"train": 0.8, "val": 0.2})}])
 def test_a_view_shows_samples_that_it_has(url: Path, part: dict[str, Any]) -> None:
-    ds = ss.ShardDataset(url, **grouped(part))
+    ds = ss.ShardDataset(url, **part)
     everything = {sample["__key__"] for sample in ds}
     assert {sample.key for sample in ss.view(ds).overview.samples} == everything
     assert {sample.key for sample in ss.view(ds, samples=4).overview.samples} < everything

@@ -24,7 +24,7 @@ from .making import numbered, write_dataset
 
 SIZES = [130, 1, 0, 70, 59]
 # Explicit lanes make the order the same for all shapes.
-ORDER = {"shuffle": True, "seed": 11, "lanes": 6, "chunk": 2, "window": 9}
+ORDER: dict[str, Any] = {"shuffle": True, "seed": 11, "order": ss.OrderOptions(lanes=6, chunk=2, window=9)}
 
 
 def ids_of(item: Any) -> list[int]:

@@ -11,7 +11,6 @@ from typing import Any
 import pytest
 
 import shardstream as ss
-from tests.grouped import grouped
 
 from .making import numbered, write_dataset
 from .resuming import ORDER, ids_of
@@ -27,17 +26,17 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def dataset(folder: Path) -> ss.ShardDataset:
-    return ss.ShardDataset(folder, fields=["id"], batch_size=4, **grouped(ORDER))
+    return ss.ShardDataset(folder, fields=["id"], batch_size=4, **ORDER)
 
 
 @pytest.fixture(scope="module")
 def epochs(folder: Path) -> list[list[list[int]]]:
-    dataset = ss.ShardDataset(folder, fields=["id"], batch_size=4, **grouped(ORDER))
+    dataset = ss.ShardDataset(folder, fields=["id"], batch_size=4, **ORDER)
     return [[ids_of(batch) for batch in dataset] for _ in range(7)]
 
 
 def state_after(folder: Path, steps: int, epoch: int = 0) -> dict[str, Any]:
-    dataset = ss.ShardDataset(folder, fields=["id"], batch_size=4, **grouped(ORDER))
+    dataset = ss.ShardDataset(folder, fields=["id"], batch_size=4, **ORDER)
     dataset.set_epoch(epoch)
     items = began(dataset, steps)
     state = dataset.state_dict()
@@ -127,11 +126,11 @@ def test_beginning_an_iteration(dataset: ss.ShardDataset, folder: Path, epochs: 
 
 def test_beginning_one_without_a_step(folder: Path, epochs: Any) -> None:
     """Of a rank that has none, and of a state that leaves none."""
-    idle = ss.ShardDataset(folder, fields=["id"], batch_size=40, tail="exact", ranks=(1, 2), **grouped(ORDER))
+    idle = ss.ShardDataset(folder, fields=["id"], batch_size=40, tail="exact", ranks=(1, 2), **ORDER)
     for epoch in range(3):
         assert idle.epoch == epoch
         iter(idle)
-    dataset = ss.ShardDataset(folder, fields=["id"], batch_size=4, **grouped(ORDER))
+    dataset = ss.ShardDataset(folder, fields=["id"], batch_size=4, **ORDER)
     dataset.load_state_dict(state_after(folder, 1) | {"position": 40})
     iter(dataset)
     assert dataset.epoch == 1

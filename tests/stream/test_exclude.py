@@ -91,7 +91,7 @@ def test_all_others_keep_their_positions(folder: Path, data: st.DataObject) -> N
 @pytest.mark.parametrize("workers", [0, 2])
 def test_a_state_goes_on_with_another_list(folder: Path, workers: int) -> None:
     def loader(*bad: int) -> ss.Loader:
-        dataset = ss.ShardDataset(folder, fields=["id"], batch_size=16, exclude_keys=keys_of(bad), **grouped(ORDER))
+        dataset = ss.ShardDataset(folder, fields=["id"], batch_size=16, exclude_keys=keys_of(bad), **ORDER)
         return ss.Loader(dataset, num_workers=workers)
 
     whole = slots(loader())
@@ -147,10 +147,8 @@ def test_data_behind_a_network_is_read_alike() -> None:
     store = MemoryStore()
     write_shards(store, numbered(SIZES, cls=lambda n: n % 7, blob=lambda n: bytes([n % 256]) * 50), format="record")
     options: dict[str, Any] = {"exclude_keys": keys_of(range(40, 45)), "where": {"id": lambda n: n % 3 > 0}}
-    dataset = ss.ShardDataset(store, fields=["id", "blob"], batch_size=12, **grouped(options), **grouped(ORDER))
-    sound = ss.ShardDataset(
-        store, fields=["id", "blob"], batch_size=12, where={"id": lambda n: n % 3 != 0}, **grouped(ORDER)
-    )
+    dataset = ss.ShardDataset(store, fields=["id", "blob"], batch_size=12, **grouped(options), **ORDER)
+    sound = ss.ShardDataset(store, fields=["id", "blob"], batch_size=12, where={"id": lambda n: n % 3 != 0}, **ORDER)
     assert slots(dataset) == slots(sound, without=range(40, 45))
 
 

@@ -89,9 +89,7 @@ SHAPE: dict[str, Any] = {"batch_size": 16, "shuffle": True, "fields": ["id", "bi
 def test_what_is_written_into_a_store_is_read_out_of_it(tmp_path) -> None:
     store = fill(Memory())
     assert any(path.startswith("shard-") for path in store.objects)
-    assert ids(ss.ShardDataset(store, **grouped(SHAPE))) == ids(
-        ss.ShardDataset(fill(tmp_path / "same"), **grouped(SHAPE))
-    )
+    assert ids(ss.ShardDataset(store, **SHAPE)) == ids(ss.ShardDataset(fill(tmp_path / "same"), **SHAPE))
     assert ss.Manifest.load(store).samples == 200
     assert ss.Manifest.load(store).url == "mine://one"
     reader = ss.Reader(store)
@@ -101,12 +99,12 @@ def test_what_is_written_into_a_store_is_read_out_of_it(tmp_path) -> None:
 @pytest.mark.full
 def test_several_stores_and_folders_are_one_data_set(tmp_path) -> None:
     places = [fill(Memory()), fill(tmp_path / "folder", 200), fill(Memory("two"), 400)]
-    assert sorted(ids(ss.ShardDataset(places, **grouped(SHAPE)))) == [*range(600)]
+    assert sorted(ids(ss.ShardDataset(places, **SHAPE))) == [*range(600)]
 
 
 def test_replicas_may_be_stores(tmp_path) -> None:
     near = fill(Memory("near"))
-    dataset = ss.ShardDataset(fill(tmp_path / "folder"), replicas=[near], **grouped(SHAPE))
+    dataset = ss.ShardDataset(fill(tmp_path / "folder"), replicas=[near], **SHAPE)
     assert sorted(ids(dataset)) == [*range(200)]
     assert near.reads > 3
 
@@ -114,7 +112,7 @@ def test_replicas_may_be_stores(tmp_path) -> None:
 def test_a_cache_may_stand_before_it(tmp_path) -> None:
     store = fill(Memory())
     for _ in range(2):
-        dataset = ss.ShardDataset(store, cache=tmp_path / "cache", **grouped(SHAPE))
+        dataset = ss.ShardDataset(store, cache=tmp_path / "cache", **SHAPE)
         before = store.reads
         assert sorted(ids(dataset)) == [*range(200)]
     assert store.reads == before
@@ -136,19 +134,19 @@ def test_one_replica_in_place_of_a_list_is_an_error_of_its_own(tmp_path, wrong: 
 @pytest.mark.parametrize("context", ["fork", "spawn"])
 def test_workers_have_it_too(context: str) -> None:
     store = fill(Memory())
-    loader = ss.Loader(ss.ShardDataset(store, **grouped(SHAPE)), num_workers=2, multiprocessing_context=context)
+    loader = ss.Loader(ss.ShardDataset(store, **SHAPE), num_workers=2, multiprocessing_context=context)
     assert sorted(ids(loader)) == [*range(200)]
 
 
 def test_one_that_cannot_be_pickled_is_used_here_and_with_fork() -> None:
     store = fill(Locked())
-    assert len(ids(ss.ShardDataset(store, **grouped(SHAPE)))) == 200
-    loader = ss.Loader(ss.ShardDataset(store, **grouped(SHAPE)), num_workers=1, multiprocessing_context="fork")
+    assert len(ids(ss.ShardDataset(store, **SHAPE))) == 200
+    loader = ss.Loader(ss.ShardDataset(store, **SHAPE), num_workers=1, multiprocessing_context="fork")
     assert len(ids(loader)) == 200
 
 
 def test_that_it_cannot_be_pickled_is_one_clear_error(tmp_path) -> None:
-    dataset = ss.ShardDataset(fill(Locked()), **grouped(SHAPE))
+    dataset = ss.ShardDataset(fill(Locked()), **SHAPE)
     with pytest.raises(UsageError, match=r"Locked.*cannot be pickled.*mine://locked"):
         pickle.dumps(dataset)
     with pytest.raises(UsageError, match=r"Locked.*cannot be pickled"):
@@ -177,7 +175,7 @@ def test_options_beside_it_are_refused() -> None:
     store = fill(Memory())
     for options in ({"storage_options": {"anon": True}}, {"transport": "fsspec"}):
         with pytest.raises(UsageError, match=r"(storage_options are|transport is) for URLs.*Memory.*mine://one"):
-            ss.ShardDataset(store, **grouped(SHAPE), **grouped(options))
+            ss.ShardDataset(store, **SHAPE, **grouped(options))
     with pytest.raises(UsageError, match="where the URL of one object is needed"):
         open_object(store)
 

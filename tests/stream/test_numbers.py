@@ -19,7 +19,6 @@ import shardstream as ss
 from shardstream.errors import BatchError, FieldError
 from shardstream.shards.fields import SCALAR_TYPES
 from shardstream.stream.tensors.numbers import Numbers, common_dtype
-from tests.grouped import grouped
 
 from .exact import exactly, near
 from .making import write_dataset
@@ -72,7 +71,7 @@ ROADS: dict[str, dict[str, Any]] = {
 def test_stored_numbers_keep_dtype_and_value(folder: Folder, kind: str, road: str) -> None:
     expected = torch.from_numpy(np.array(near(kind), kind))
     for batch_size in (1, 7, 100):
-        batches = [batch["x"] for batch in ss.ShardDataset(folder(kind), batch_size=batch_size, **grouped(ROADS[road]))]
+        batches = [batch["x"] for batch in ss.ShardDataset(folder(kind), batch_size=batch_size, **ROADS[road])]
         assert {batch.dtype for batch in batches} == {expected.dtype}
         assert bits(torch.cat(batches).tolist()) == bits(expected.tolist())
 
@@ -83,7 +82,7 @@ def test_stored_arrays_keep_dtype_and_value_through_a_transform(folder: Folder, 
     rows = rows[: len(rows) // 2 * 2].reshape(-1, 2)
     path = folder(f"array:{kind}:2", list(rows))
     for road in ROADS.values():
-        batches = [batch["x"] for batch in ss.ShardDataset(path, batch_size=5, **grouped(road))]
+        batches = [batch["x"] for batch in ss.ShardDataset(path, batch_size=5, **road)]
         assert np.array_equal(torch.cat(batches).numpy().view(np.uint8), rows.view(np.uint8))
 
 
@@ -227,10 +226,10 @@ def test_one_output_has_one_dtype_in_all_batches_of_an_iteration(folder: Folder)
 def test_numbers_of_numpy_keep_their_own_dtype(folder: Folder, kind: str, made: Any) -> None:
     path = folder(kind, [1, 2, 3])
     for road in ({"fields": {"x": lambda _: made}}, {"transform": lambda s: s | {"x": made}}):
-        batch = ss.ShardDataset(path, batch_size=3, **grouped(road)).peek()["x"]  # type: ignore[arg-type]
+        batch = ss.ShardDataset(path, batch_size=3, **road).peek()["x"]  # type: ignore[arg-type]
         assert batch.numpy().dtype == made.dtype
         assert batch.tolist() == [made.item()] * 3
-        sample = ss.ShardDataset(path, **grouped(road)).peek()  # type: ignore[arg-type]
+        sample = ss.ShardDataset(path, **road).peek()  # type: ignore[arg-type]
         assert type(sample["x"]) is type(made)
 
 
@@ -241,7 +240,7 @@ def test_numbers_of_numpy_keep_their_own_dtype(folder: Folder, kind: str, made: 
     ids=["type", "in a list", "after nothing", "after a callable"],
 )
 def test_a_numpy_type_declares_the_dtype(folder: Folder, spec: Any, road: dict[str, Any]) -> None:
-    batch = ss.ShardDataset(folder("uint64", [3, 127]), fields={"x": spec}, batch_size=2, **grouped(road)).peek()["x"]
+    batch = ss.ShardDataset(folder("uint64", [3, 127]), fields={"x": spec}, batch_size=2, **road).peek()["x"]
     assert (batch.dtype, batch.tolist()) == (torch.int8, [3, 127])
     for batch_size in (None, 3):
         dataset = ss.ShardDataset(
@@ -249,13 +248,13 @@ def test_a_numpy_type_declares_the_dtype(folder: Folder, spec: Any, road: dict[s
             fields={"x": spec},
             batch_size=batch_size,
             on_error="skip",
-            **grouped(road),
+            **road,
         )
         with pytest.raises(FieldError, match="9223372036854775808 does not fit int8") as caught:
             list(dataset)
         assert caught.value.place == {"shard": "shard-000000.tar", "sample": 1, "key": "uint64-1", "field": "x"}
     rows = folder("array:int64:2", [np.array([1, 2]), np.array([3, 128])])
-    dataset = ss.ShardDataset(rows, fields={"x": spec}, batch_size=1, **grouped(road))
+    dataset = ss.ShardDataset(rows, fields={"x": spec}, batch_size=1, **road)
     assert dataset.peek()["x"].dtype == torch.int8
     with pytest.raises(FieldError, match="128 does not fit int8") as caught:
         dataset.replace(batch_size=2).peek()
@@ -291,7 +290,7 @@ def test_a_sample_without_a_number_is_named_on_every_road(folder: Folder, kind: 
     path = folder(kind, [value, None, value, None])
     for batch_size in (1, 4):
         with pytest.raises(BatchError, match=r"samples of a batch have no 'x'.*\n.*fill it in a transform") as caught:
-            list(ss.ShardDataset(path, batch_size=batch_size, **grouped(ROADS[road])))
+            list(ss.ShardDataset(path, batch_size=batch_size, **ROADS[road]))
         assert caught.value.place["key"] == f"{kind}-1"
 
 
@@ -300,7 +299,7 @@ def test_a_sample_without_a_number_is_named_on_every_road(folder: Folder, kind: 
 
 def mixture(one: Path, other: Path, *, by: Any = "samples", batch_size: int = 3, **recipe: Any) -> ss.Mixture:
     """Of both, the second with this recipe, so that some batches have samples of one and some of both."""
-    sources = {"one": (ss.ShardDataset(one), 1), "other": (ss.ShardDataset(other, **grouped(recipe)), 1)}
+    sources = {"one": (ss.ShardDataset(one), 1), "other": (ss.ShardDataset(other, **recipe), 1)}
     return ss.Mixture(
         sources, by=by, batch_size=batch_size, order=ss.OrderOptions(lanes=8, chunk=batch_size), epoch=240
     )

@@ -15,7 +15,6 @@ import pytest
 
 import shardstream as ss
 from shardstream.errors import FormatError, UsageError
-from tests.grouped import grouped
 
 from .making import numbered, write_dataset
 from .resuming import ORDER, ids_of
@@ -54,7 +53,7 @@ def named_in(data: bytes) -> set[tuple[str, str]]:
 
 
 def streams(folder: Path) -> Iterator[ss.ShardDataset | ss.Mixture]:
-    whole = ss.ShardDataset(folder, fields=["id"], batch_size=4, **grouped(ORDER))
+    whole = ss.ShardDataset(folder, fields=["id"], batch_size=4, **ORDER)
     yield whole
     yield ss.ShardDataset([folder, folder], fields={"id": None}, where={"id": range(20)}, replicas=[folder])
     yield whole.to_tuple("id").take(30).repeat(2)
@@ -84,7 +83,7 @@ def test_a_copy_reads_the_same(folder: Path, how: Any) -> None:
 
 @pytest.mark.parametrize("how", COPIES)
 def test_a_copy_goes_on_where_the_original_would(folder: Path, how: Any) -> None:
-    dataset = ss.ShardDataset(folder, fields=["id"], batch_size=4, **grouped(ORDER))
+    dataset = ss.ShardDataset(folder, fields=["id"], batch_size=4, **ORDER)
     dataset.set_epoch(3)
     batches = iter(dataset)
     begun = [ids_of(next(batches)) for _ in range(5)]

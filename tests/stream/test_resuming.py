@@ -85,7 +85,7 @@ def folder(tmp_path_factory):
 
 def test_workers_that_begin_late_read_the_same_epoch(folder) -> None:
     """The first worker has come to its end before the second one begins, and the epoch was read before."""
-    dataset = ss.ShardDataset(folder, fields=["id"], batch_size=4, **grouped(ORDER))
+    dataset = ss.ShardDataset(folder, fields=["id"], batch_size=4, **ORDER)
     loader = SimulatedDataLoader(dataset, num_workers=2, batch_size=None, ahead=9, late=True)
     for _ in range(3):
         dataset.set_epoch(0)
@@ -98,7 +98,7 @@ def test_workers_that_begin_late_read_the_same_epoch(folder) -> None:
 
 
 def test_workers_that_begin_late_read_the_rest_of_the_same_epoch(folder) -> None:
-    dataset = ss.ShardDataset(folder, fields=["id"], batch_size=4, **grouped(ORDER))
+    dataset = ss.ShardDataset(folder, fields=["id"], batch_size=4, **ORDER)
     state = dataset.state_dict(batches=2, num_workers=2)
     expected = [number for batch in list(dataset)[2:] for number in ids_of(batch)]
     loader = SimulatedDataLoader(dataset, num_workers=2, batch_size=None, ahead=9, late=True)
@@ -111,7 +111,7 @@ def test_workers_that_begin_late_read_the_rest_of_the_same_epoch(folder) -> None
 
 def test_a_worker_at_its_end_ends_nobody_elses_epoch(folder) -> None:
     """The workers of a ``StatefulDataLoader`` load their states and make their iterators in any order."""
-    dataset = ss.ShardDataset(folder, fields=["id"], batch_size=4, **grouped(ORDER))
+    dataset = ss.ShardDataset(folder, fields=["id"], batch_size=4, **ORDER)
     loader = SimulatedStatefulDataLoader(dataset, every=1, num_workers=2, batch_size=None)
     loader.begin()
     for _ in range(4):

@@ -18,7 +18,13 @@ from tests.grouped import grouped
 from ..storage.places import AzurePlace, Place, S3Place, WebPlace
 
 SAMPLES = 60
-SETTINGS = {"batch_size": 4, "shuffle": True, "tail": "exact", "prefetch": "400KB", "window": 4, "lanes": 4}
+SETTINGS: dict[str, Any] = {
+    "batch_size": 4,
+    "shuffle": True,
+    "tail": "exact",
+    "order": ss.OrderOptions(window=4, lanes=4),
+    "reads": ss.ReadOptions(prefetch="400KB"),
+}
 
 
 def payload(number: int) -> bytes:

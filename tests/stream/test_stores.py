@@ -8,6 +8,7 @@ import pickle
 import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -40,11 +41,11 @@ def flat(batches) -> list:
     return [(batch["__key__"], batch["id"].tolist(), [bytes(one.numpy()) for one in batch["bin"]]) for batch in batches]
 
 
-SETTINGS = {"batch_size": 16, "shuffle": True, "seed": 5, "tail": "exact"}
+SETTINGS: dict[str, Any] = {"batch_size": 16, "shuffle": True, "seed": 5, "tail": "exact"}
 
 
 def local(folder: Path) -> list:
-    return flat(ss.ShardDataset(folder, **grouped(SETTINGS)))
+    return flat(ss.ShardDataset(folder, **SETTINGS))
 
 
 @pytest.fixture
@@ -61,9 +62,7 @@ def test_a_data_set_in_a_store_is_streamed_like_a_local_one(kind, folder, reques
     place = request.getfixturevalue(kind)
     upload(folder, place)
     transport = "fsspec" if kind == "gcs" else "auto"  # the emulator lacks the interface that obstore speaks
-    dataset = ss.ShardDataset(
-        with_transport(place.url(), transport), storage_options=place.options, **grouped(SETTINGS)
-    )
+    dataset = ss.ShardDataset(with_transport(place.url(), transport), storage_options=place.options, **SETTINGS)
     assert flat(dataset) == local(folder)
     assert dataset.fingerprint == ss.ShardDataset(folder).fingerprint
 
@@ -72,7 +71,7 @@ def test_a_data_set_in_a_store_is_streamed_like_a_local_one(kind, folder, reques
 def test_fsspec_on_request(kind, folder, request) -> None:
     place = request.getfixturevalue(kind)
     upload(folder, place)
-    dataset = ss.ShardDataset(with_transport(place.url(), "fsspec"), storage_options=place.options, **grouped(SETTINGS))
+    dataset = ss.ShardDataset(with_transport(place.url(), "fsspec"), storage_options=place.options, **SETTINGS)
     loader = ss.Loader(dataset, num_workers=1, multiprocessing_context="fork")
     assert flat(loader) == local(folder)
 
@@ -84,7 +83,7 @@ def test_any_url_of_fsspec(folder) -> None:
     for file in folder.iterdir():
         files.pipe(f"/streamed/{file.name}", file.read_bytes())
     try:
-        assert flat(ss.ShardDataset("memory://streamed", **grouped(SETTINGS))) == local(folder)
+        assert flat(ss.ShardDataset("memory://streamed", **SETTINGS)) == local(folder)
     finally:
         files.rm("/streamed", recursive=True)
 
@@ -93,10 +92,10 @@ def test_any_url_of_fsspec(folder) -> None:
 @pytest.mark.parametrize("method", ["fork", "forkserver", pytest.param("spawn", marks=pytest.mark.full)])
 def test_workers_of_every_start_method_after_the_parent_has_read(method, folder, s3, tmp_path) -> None:
     upload(folder, s3)
-    dataset = ss.ShardDataset(s3.url(), storage_options=s3.options, cache=tmp_path / "cache", **grouped(SETTINGS))
+    dataset = ss.ShardDataset(s3.url(), storage_options=s3.options, cache=tmp_path / "cache", **SETTINGS)
     dataset.peek()
     loader = ss.Loader(dataset, num_workers=2, multiprocessing_context=method)
-    near = ss.ShardDataset(folder, **grouped(SETTINGS))
+    near = ss.ShardDataset(folder, **SETTINGS)
     for _ in range(2):
         assert flat(loader) == flat(near)
     stats = loader.stats.transfers
@@ -109,7 +108,7 @@ def test_workers_of_every_start_method_after_the_parent_has_read(method, folder,
 def test_workers_read_no_manifest_of_their_own(folder, web, proxy) -> None:
     upload(folder, web)
     url = web.url().replace(web.endpoint, proxy.url)
-    dataset = ss.ShardDataset(url, **grouped(SETTINGS))
+    dataset = ss.ShardDataset(url, **SETTINGS)
     loader = ss.Loader(dataset, num_workers=2, multiprocessing_context="spawn", persistent_workers=False)
     assert flat(loader) == local(folder)
     names = [one.target.rpartition("/")[2] for one in proxy.log()]
@@ -132,7 +131,7 @@ def test_secrets_stay_where_they_are(folder, s3, tmp_path, caplog) -> None:
     upload(folder, s3)
     caplog.set_level(logging.DEBUG)
     options = s3.options
-    dataset = ss.ShardDataset(s3.url(), storage_options=options, cache=tmp_path / "cache", **grouped(SETTINGS))
+    dataset = ss.ShardDataset(s3.url(), storage_options=options, cache=tmp_path / "cache", **SETTINGS)
     loader = ss.Loader(dataset, num_workers=0)
     next(iter(loader))
     shown = [repr(dataset), repr(dataset._source.datasets[0].location), json.dumps(loader.state_dict()), caplog.text]
@@ -156,7 +155,7 @@ def test_shards_come_from_the_nearest_replica_that_has_them(folder, web, proxy, 
     shutil.copytree(folder, near)
     (near / "shard-000002.tar").unlink()
     url = web.url().replace(web.endpoint, proxy.url)
-    dataset = ss.ShardDataset(url, replicas=[near], **grouped(SETTINGS))
+    dataset = ss.ShardDataset(url, replicas=[near], **SETTINGS)
     assert flat(dataset) == local(folder)
     shards = {one.target.rpartition("/")[2] for one in proxy.log() if ".tar" in one.target}
     assert shards == {"shard-000002.tar"}
@@ -167,7 +166,7 @@ def test_a_replica_is_known_by_what_is_in_it(folder, web, tmp_path, caplog) -> N
     # Equal names, other bytes; and a part of the same shards under other names.
     other = write_dataset(tmp_path / "other", numbered([60, 40, 70, 30], bin=lambda n: payload(n + 1)))
     part = write_dataset(tmp_path / "part", numbered([60, 40, 70, 30], bin=payload)[:2][::-1])
-    dataset = ss.ShardDataset(web.url(), replicas=[other, part, tmp_path / "nothing"], **grouped(SETTINGS))
+    dataset = ss.ShardDataset(web.url(), replicas=[other, part, tmp_path / "nothing"], **SETTINGS)
     assert flat(dataset) == local(folder)
     homes = dataset._source.datasets[0]
     assert [homes.shard(number).store.url for number in range(4)] == [str(part), str(part), web.url(), web.url()]
@@ -182,7 +181,7 @@ def test_a_truncated_shard_of_a_replica_is_left_alone(folder, web, tmp_path) -> 
     shutil.copytree(folder, near)
     with open(near / "shard-000001.tar", "r+b") as file:
         file.truncate(4096)
-    assert flat(ss.ShardDataset(web.url(), replicas=[near], **grouped(SETTINGS))) == local(folder)
+    assert flat(ss.ShardDataset(web.url(), replicas=[near], **SETTINGS)) == local(folder)
 
 
 def test_replicas_need_a_list(folder) -> None:
@@ -194,7 +193,7 @@ def test_replicas_need_a_list(folder) -> None:
 
 
 def cached(url: str, cache: Path) -> ss.ShardDataset:
-    return ss.ShardDataset(url, cache=cache, **grouped(SETTINGS))
+    return ss.ShardDataset(url, cache=cache, **SETTINGS)
 
 
 @pytest.mark.full
@@ -279,15 +278,13 @@ def test_nothing_is_listed_to_train(folder, s3, monkeypatch, tmp_path) -> None:
 
     upload(folder, s3)
     monkeypatch.setattr(RemoteStore, "list", lambda *_: pytest.fail("a bucket was listed"))
-    dataset = ss.ShardDataset(s3.url(), storage_options=s3.options, cache=tmp_path / "cache", **grouped(SETTINGS))
+    dataset = ss.ShardDataset(s3.url(), storage_options=s3.options, cache=tmp_path / "cache", **SETTINGS)
     assert flat(dataset) == local(folder)
 
 
 def test_nothing_is_written_beside_a_local_data_set(folder) -> None:
     before = folder.stat().st_mtime_ns, sorted(folder.iterdir())
-    dataset = ss.ShardDataset(
-        folder, cache=folder.parent / "unused", where={"id": list(range(50))}, **grouped(SETTINGS)
-    )
+    dataset = ss.ShardDataset(folder, cache=folder.parent / "unused", where={"id": list(range(50))}, **SETTINGS)
     list(ss.Loader(dataset, num_workers=1, multiprocessing_context="fork"))
     assert (folder.stat().st_mtime_ns, sorted(folder.iterdir())) == before
     assert not (folder.parent / "unused").exists()

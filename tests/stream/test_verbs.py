@@ -14,7 +14,6 @@ import torch
 import shardstream as ss
 from shardstream.decode import CenterCrop, Mask, RandomResizedCrop
 from shardstream.errors import FieldError, TransformError, UsageError
-from tests.grouped import grouped
 
 from .making import labels, numbered, photograph, square, write_dataset
 from .resuming import ORDER, flat, ids_of
@@ -43,7 +42,7 @@ def drawn(sample: dict[str, Any], rng: np.random.Generator) -> dict[str, Any]:
 
 
 def dataset(folder: Path, **options: Any) -> ss.ShardDataset:
-    return ss.ShardDataset(folder, **grouped({"fields": ["id", "cls"], **options}))
+    return ss.ShardDataset(folder, **{"fields": ["id", "cls"], **options})
 
 
 def test_maps_are_called_one_after_another_until_one_leaves_the_sample_out(folder: Path) -> None:

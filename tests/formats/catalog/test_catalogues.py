@@ -36,7 +36,6 @@ from shardstream.formats.scans.rows import PIECE
 from shardstream.progress import ProgressEvent
 from shardstream.shards.index import check_key
 from shardstream.testing import MemoryStore
-from tests.grouped import grouped
 
 from .making import SAMPLES, batches, everything, jpeg, tar, webdataset
 
@@ -151,12 +150,12 @@ def test_workers_of_every_kind(folder: Path, context: str) -> None:
 def test_a_run_goes_on_at_another_place_with_other_workers(folder: Path) -> None:
     whole = batches(folder)
     options: dict[str, Any] = {"fields": ["cls"], "batch_size": 8, "shuffle": True, "seed": 5}
-    loader = ss.Loader(ss.ShardDataset(folder, **grouped(options)), num_workers=2)
+    loader = ss.Loader(ss.ShardDataset(folder, **options), num_workers=2)
     iterator = iter(loader)
     first = [(list(batch["__key__"]), batch["cls"].tolist()) for batch in islice(iterator, 3)]
     state = loader.state_dict()
     del iterator
-    elsewhere = ss.Loader(ss.ShardDataset(in_memory(folder), **grouped(options)), num_workers=0)
+    elsewhere = ss.Loader(ss.ShardDataset(in_memory(folder), **options), num_workers=0)
     elsewhere.load_state_dict(state)
     assert first + [(list(batch["__key__"]), batch["cls"].tolist()) for batch in elsewhere] == whole
 

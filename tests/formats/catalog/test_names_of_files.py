@@ -15,7 +15,6 @@ from shardstream.errors import FormatError, NotFoundError, UsageError
 from shardstream.formats.catalog.plan import Making
 from shardstream.formats.catalog.selected import find_selected
 from shardstream.testing import MemoryStore
-from tests.grouped import grouped
 
 from .making import tar
 
@@ -32,7 +31,7 @@ def text_tar(path: Path, *keys: str) -> Path:
 
 
 def keys_of(url: Any, **options: Any) -> list[str]:
-    return [sample["__key__"] for sample in ss.ShardDataset(url, **grouped(options))]
+    return [sample["__key__"] for sample in ss.ShardDataset(url, **options)]
 
 
 @pytest.mark.parametrize("name", ["b[1].tar", "q?.tar", "{a,b}.tar", "st*r.tar", "sp ace.tar", "n\nl.tar", "é#%20.tar"])

@@ -15,7 +15,6 @@ import pytest
 import shardstream as ss
 from shardstream.diagnose import info, verify
 from shardstream.errors import FormatError, UsageError
-from tests.grouped import grouped
 
 from .making import jpeg, mds, webdataset
 
@@ -122,7 +121,7 @@ def test_fields_stay_those_of_the_last_index(
     make: Callable[..., None], folder: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     def read(**opening: str) -> list[str]:
-        return sorted(ss.ShardDataset(folder, **grouped(opening)).manifest.fields)
+        return sorted(ss.ShardDataset(folder, **opening).manifest.fields)
 
     make(folder, k=[1, 2], text=["a", "b"])
     ss.index(folder, workers=0, fields={"label": "k"})
@@ -157,7 +156,7 @@ def test_fields_that_none_of_the_files_has_any_more(
 
 def test_options_of_one_opening_are_no_others(folder: Path, tmp_path: Path) -> None:
     def keys(**opening: object) -> list[str]:
-        return keys_of(ss.Reader(folder, **grouped(opening)))  # type: ignore[arg-type] # as a user writes them
+        return keys_of(ss.Reader(folder, **opening))  # type: ignore[arg-type] # as a user writes them
 
     rows(folder, a=["x"], b=["y"])
     plain = keys()
