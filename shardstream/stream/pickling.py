@@ -10,9 +10,9 @@ from shardstream.errors import UsageError
 from shardstream.stream.iteration.assignment import Assignment
 from shardstream.stream.iteration.content import Content
 from shardstream.stream.iteration.epoch_state import SharedEpochState
-from shardstream.stream.iteration.settings import StreamOptions, as_dict, check_picklable, of_dict
+from shardstream.stream.iteration.settings import StreamOptions, as_plain, check_picklable, of_plain
 
-_PICKLE_VERSION = 2  # of what a pickle holds that is not for a worker
+_PICKLE_VERSION = 1  # of what a pickle holds that is not for a worker
 _ATTRIBUTES = frozenset(
     ("_settings", "_shared", "_versioned", "_found_rank", "_assignment", "_checked", "_epochs", "_cursor", "_held")
 )  # all others are of a subclass
@@ -51,7 +51,7 @@ class Pickled:
             return object.__new__, (type(self),), self.__getstate__()
         plain = {
             "content": self._content.as_plain(),
-            "settings": as_dict(self._settings),
+            "settings": as_plain(self._settings),
             "epoch": self._shared.as_plain(),
             "assignment": None if self._assignment is None else self._assignment.as_plain(),
             "own": {name: value for name, value in self.__dict__.items() if name not in _ATTRIBUTES},
@@ -67,7 +67,7 @@ class Pickled:
             )
         made: Self = object.__new__(cls)
         shared = SharedEpochState.of_plain(*plain["epoch"])
-        made._start(Content.of_plain(plain["content"]), of_dict(StreamOptions, plain["settings"]), shared)
+        made._start(Content.of_plain(plain["content"]), of_plain(StreamOptions, plain["settings"]), shared)
         if plain["assignment"] is not None:
             samples, content = made._content.listed(made._settings), made._content
             made._assignment = Assignment.of_plain(plain["assignment"], samples=samples, content=content)

@@ -13,7 +13,6 @@ import shardstream as ss
 from shardstream.diagnose import view
 from shardstream.errors import NotFoundError, StorageError, UsageError
 from shardstream.storage import ObjectMeta, ObjectWriter, Store, locate, open_object
-from tests.grouped import grouped
 
 
 class Memory(Store):
@@ -175,7 +174,7 @@ def test_options_beside_it_are_refused() -> None:
     store = fill(Memory())
     for options in ({"storage_options": {"anon": True}}, {"transport": "fsspec"}):
         with pytest.raises(UsageError, match=r"(storage_options are|transport is) for URLs.*Memory.*mine://one"):
-            ss.ShardDataset(store, **SHAPE, **grouped(options))
+            ss.ShardDataset(store, **SHAPE, **options)
     with pytest.raises(UsageError, match="where the URL of one object is needed"):
         open_object(store)
 

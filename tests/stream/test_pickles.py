@@ -155,5 +155,5 @@ def test_a_pickle_of_an_earlier_layout_is_one_clear_error(kind: str) -> None:
 
 def test_a_pickle_of_a_later_layout_is_one_clear_error(folder: Path) -> None:
     restore, (version, plain) = ss.ShardDataset(folder).__reduce__()
-    with pytest.raises(UsageError, match="of version 3, known here is 2"):
+    with pytest.raises(UsageError, match="of version 2, known here is 1"):
         restore(version + 1, plain)

@@ -45,7 +45,7 @@ from shardstream.stream.iteration.plain import (
     weights_of,
 )
 from shardstream.stream.iteration.ranks import Rank, find_groups
-from shardstream.stream.iteration.settings import DecodeOptions, StreamOptions, as_dict, of_dict
+from shardstream.stream.iteration.settings import DecodeOptions, StreamOptions, as_dict, as_plain, of_plain
 from shardstream.stream.tensors.numbers import Numbers, common_dtype, declared_dtypes
 
 _LISTED = 1024  # samples of a batch that may have any number
@@ -122,7 +122,7 @@ class ContentPart:
             "view": as_dict(source["spec"]),
             "fingerprint": source["fingerprint"],
             "counts": None if filtered is None else filtered.words.tobytes(),
-            "options": as_dict(self.options),
+            "options": as_plain(self.options),
             "chosen": None if chosen is None else [packed(chosen[0]), chosen[1]],
             "excluded": None if excluded is None else packed(excluded),
             "costs": None if source["costs"] is None else plain_costs(source["costs"]),
@@ -138,7 +138,7 @@ class ContentPart:
         """
         filtered = None if plain["counts"] is None else SharedWords.of(np.frombuffer(plain["counts"], np.int64))
         chosen, excluded = plain.get("chosen"), plain.get("excluded")  # earlier versions wrote neither
-        options = of_dict(DecodeOptions, plain["options"])
+        options = of_plain(DecodeOptions, plain["options"])
         source: DatasetSource = object.__new__(DatasetSource)
         source.__setstate__(
             {

@@ -243,7 +243,6 @@ def _flat_rank(place: int) -> Rewrite:
     return put
 
 
-_OPTIONS = (OrderOptions, ReadOptions)
 _GROUPS: Mapping[str, type] = {"order": OrderOptions, "reads": ReadOptions}
 REPLACEABLE = frozenset(("batch_size", "seed", "tail", "dropped", "skip", "batch_transform", "ranks", "order", "reads"))
 """Arguments of every stream that say how it is read; others say which data."""
@@ -269,14 +268,26 @@ def regrouped(changes: Mapping[str, Any], kind: str, known: Collection[str], now
 
 
 def as_dict(options: Any) -> dict[str, Any]:
-    """The fields of a dataclass by name, as they are; those of options in it likewise."""
-    values = {one.name: getattr(options, one.name) for one in fields(options)}
-    return {name: as_dict(value) if isinstance(value, _OPTIONS) else value for name, value in values.items()}
+    """The fields of a dataclass by name, as they are."""
+    return {one.name: getattr(options, one.name) for one in fields(options)}
 
 
-def of_dict(kind: type[T], plain: Mapping[str, Any]) -> T:
-    """Make settings of what `as_dict` gave."""
-    return kind(**{name: _GROUPS[name](**value) if name in _GROUPS else value for name, value in plain.items()})
+def as_plain(settings: DecodeOptions | StreamOptions) -> dict[str, Any]:
+    """All settings by name, those in objects too: pickles hold names and values alone."""
+    plain = as_dict(settings)
+    for group in [name for name in _GROUPS if name in plain]:
+        plain |= as_dict(plain.pop(group))
+    return plain
+
+
+def of_plain(kind: type[T], plain: Mapping[str, Any]) -> T:
+    """Make settings of what `as_plain` gave, also of an earlier version, which wrote a rank and a world size."""
+    left, known = dict(plain), [one.name for one in fields(kind)]
+    ranks = left.pop("rank", None), left.pop("world_size", None)
+    left |= {} if ranks == (None, None) else {"ranks": ranks}
+    for group, table in [(name, table) for name, table in _GROUPS.items() if name in known]:
+        left[group] = table(**{one.name: left.pop(one.name) for one in fields(table) if one.name in left})
+    return kind(**left)
 
 
 def check_positive(name: str, value: Any) -> None:
@@ -302,10 +313,7 @@ def check_picklable(options: DecodeOptions | StreamOptions) -> None:
     Raises:
         UsageError: One cannot.
     """
-    values = as_dict(options)
-    for group in _GROUPS:
-        values |= values.pop(group, {})
-    for name, value in values.items():
+    for name, value in as_plain(options).items():
         try:
             pickle.dumps(value)
         except (pickle.PicklingError, AttributeError, TypeError) as error:
