@@ -59,7 +59,7 @@ class Layouts(Recognizer):
 
     def recognize(self, place: Place, wanted: Wanted) -> Source | StreamSource | None:
         reading, listing = place.reading, place.listing
-        if place.group != "file" or reading.format is not None or reading.options or wanted.other_origins:
+        if place.reading.group != "file" or reading.format is not None or reading.options or wanted.other_origins:
             return None
         if listing is not None and place.is_directory:
             root, names = listing.root, place.look.names
