@@ -49,6 +49,7 @@ from shardstream.pack.sources.values import is_picture_name
 from shardstream.progress import OnProgress, ignore
 from shardstream.shards.fields import IMAGE, FieldType
 from shardstream.shards.heads import is_no_data_set
+from shardstream.shards.index import ShardIndex
 from shardstream.storage import Location, locate, open_store
 
 _SAMPLED = 512  # values that are looked at where a name says that they may be pictures
@@ -168,6 +169,21 @@ class ForeignSource(StoredSource):
         part = StoredPart(self._address, self._made, self._key, self.columns, numbers)
         return ForeignPart(part, self._fields, self._labels, self._named, self._key_column, self.url)
 
+    def first_without(self, field: str, *, of: str) -> str | None:
+        columns = {one.name: one.columns[0] for one in self._fields}
+        dataset = self._address.opened()
+        rows = DatasetRows(dataset, ())
+        without, some_have = None, False
+        for shard in range(dataset.manifest.shards):
+            index = rows.index(shard)
+            counts, has = (_present(index, columns.get(name, name)) for name in (of, field))
+            some_have |= bool((counts & has).any())
+            if without is None and (lacking := np.flatnonzero(counts & ~has)).size:
+                without = index.keys[int(lacking[0])]
+            if without is not None and some_have:
+                return without
+        return None
+
     @property
     def fingerprint(self) -> str:
         fields = [(one.name, " ".join(one.columns), one.type) for one in self._fields]
@@ -178,6 +194,15 @@ class ForeignSource(StoredSource):
     def __getstate__(self) -> dict[str, Any]:
         """What parts are made of, in another process: the catalogue is read there."""
         return {name: value for name, value in self.__dict__.items() if name != "manifest"}
+
+
+def _present(index: ShardIndex, column: str) -> NDArray[np.bool_]:
+    """Which samples of a shard have a value in a column, bool (n,)."""
+    stored = index.columns.get(column)
+    if stored is None:
+        return np.zeros(index.samples, bool)
+    has = stored.valid_rows(np.arange(index.samples))
+    return np.ones(index.samples, bool) if has is None else has
 
 
 def _making(progress: OnProgress = ignore, *, split_names: bool) -> Making:

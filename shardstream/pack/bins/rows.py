@@ -111,14 +111,26 @@ class BinRows:
             return _JSON, values
         assert kind.dtype is not None
         if None in values and kind.dtype.kind != "f":
-            raise FieldError(
-                f"the document has no {name!r}, which others have: in bins, integers are of all documents or of none",
-                key=documents[values.index(None)].key,
-                field=name,
-                hint="declare it float64, which has nan for that, or fill it in with transform=",
-            )
+            raise missing_integer(name, documents[values.index(None)].key)
         numbers = [np.nan if one is None else one for one in values]
         return FieldType.parse(f"values:{kind.name}"), np.array(numbers, kind.dtype)
+
+
+def missing_integer(name: str, key: str, *, text: str = "text") -> FieldError:
+    """The error for a document without a value of an integer field that others have.
+
+    Args:
+        name: The field.
+        key: Of the document.
+        text: The field that holds the text, for the hint.
+    """
+    return FieldError(
+        f"the document has no {name!r}, which others have: in bins, integers are of all documents or of none",
+        key=key,
+        field=name,
+        hint=f"store it as float64, where a missing number is nan: --field {text}={text} --field {name}={name}:float64 "
+        f"(fields={{{text!r}: {text!r}, {name!r}: '{name}:float64'}}); or fill it in with transform=",
+    )
 
 
 def _runs(mask: NDArray[np.bool_]) -> NDArray[np.uint32]:

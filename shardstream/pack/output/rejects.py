@@ -191,3 +191,10 @@ class StoredRejects:
             raise StorageError(
                 "the list of rejects is damaged", url=store.locate(REJECTS_NAME), hint="pack again with overwrite=True"
             ) from error
+
+
+def hint_of(kind: FaultKind, path: str) -> str:
+    """What to do when no sample can be packed: about the first one, by what is at fault and by its path."""
+    if kind == "missing" and path and not path.startswith("/") and "://" not in path:
+        return "relative paths are taken from the directory of the list"
+    return "correct that sample, or the options that say how samples are read"

@@ -25,6 +25,8 @@ from shardstream.pack.execution.loading import batches, rejecting
 from shardstream.pack.execution.task import ShardTask
 from shardstream.pack.options import PackOptions
 from shardstream.pack.output.receipts import FOLDER
+from shardstream.pack.output.rejects import hint_of
+from shardstream.pack.plan.document_fields import check_document_fields
 from shardstream.pack.plan.inference import infer_types
 from shardstream.pack.plan.permute import Permutation
 from shardstream.pack.sources import File, Item, Reject, Source, SourcePart
@@ -164,6 +166,8 @@ def make_layout(source: Source, options: PackOptions, files: Files, store: Store
         types = dict(source.types)
         if source.declared.keys() - types.keys():
             _check_declared(source, options, {*types, *_names(sampled(source, SAMPLED))})
+        if options.binning is not None:
+            check_document_fields(source, options, types, list(sampled(source, _TRIED)))
         per_shard = _per_shard(source, options, files, types, source.mean_bytes)
         return PackLayout(source, options, files, types, per_shard, _digest(identity))
     some = list(sampled(source, SAMPLED))
@@ -171,6 +175,7 @@ def make_layout(source: Source, options: PackOptions, files: Files, store: Store
     if options.transform is None:
         types = infer_types(some, {**source.implied, **types, **source.declared}, url=source.url)
         _check_declared(source, options, set(_names(some)))
+    check_document_fields(source, options, types, some)
     if any(map(_answers_vary, some)):
         name = f"{FOLDER}/{_digest(identity)}.cut"
         kept = _kept(store, name)
@@ -337,23 +342,28 @@ def _length(value: object) -> int:
 
 def _sizes(source: Source, sampled: Sequence[Item | Reject], files: Files) -> list[int]:
     """Sizes of those of these samples that can be read."""
-    first = next((f"{valid_unicode(one.path)}: {one.reason}" for one in sampled if isinstance(one, Reject)), None)
+    reject = next((one for one in sampled if isinstance(one, Reject)), None)
     items = [one for one in sampled if isinstance(one, Item)]
     at_once = _REQUESTS if any(map(_answers_vary, items)) else 1
     sizes = list(each(lambda item: _size(item, files), items, at_once=at_once, what="the size of a file of the source"))
-    missing = next((item for item, size in zip(items, sizes, strict=True) if not size), None)
-    if missing is not None and first is None:
-        first = f"{valid_unicode(missing.path)}: missing, empty, or no file"
     found = [size for size in sizes if size]
-    if not found:
-        whole = len(sampled) == len(source)
+    if found:
+        return found
+    whole = len(sampled) == len(source)
+    if reject is not None:
         raise SourceError(
-            f"{'no file of the list' if whole else f'none of {len(sampled)} files sampled from the list'} "
-            f"can be read ({first})",
+            f"{'no sample' if whole else f'none of {len(sampled)} samples'} can be packed "
+            f"({f'{valid_unicode(reject.path)}: ' if reject.path else ''}{reject.reason})",
             url=source.url,
-            hint="relative paths are taken from the folder of the list",
+            hint=hint_of(reject.kind, reject.path),
         )
-    return found
+    path = valid_unicode(items[0].path)
+    raise SourceError(
+        f"{'no file of the list' if whole else f'none of {len(sampled)} files sampled from the list'} "
+        f"can be read ({path}: missing, empty, or no file)",
+        url=source.url,
+        hint=hint_of("missing", path),
+    )
 
 
 def _size(item: Item, files: Files) -> int:

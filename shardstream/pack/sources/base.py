@@ -144,6 +144,13 @@ class Source(ABC):
     def part(self, numbers: NDArray[np.int64]) -> SourcePart:
         """These samples, each number in [0, len), in this order."""
 
+    def first_without(self, field: str, *, of: str) -> str | None:
+        """The key of the first sample that has no value in a field, while others have one.
+
+        Only samples with a value in the field ``of`` count. ``None`` also if only reading all samples would tell.
+        """
+        return None
+
     @property
     @abstractmethod
     def fingerprint(self) -> str:
@@ -167,6 +174,9 @@ class DerivedSource(Source):
 
     def __len__(self) -> int:
         return len(self._source)
+
+    def first_without(self, field: str, *, of: str) -> str | None:
+        return self._source.first_without(field, of=of)
 
     @property
     def fingerprint(self) -> str:

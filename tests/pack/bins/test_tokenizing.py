@@ -12,10 +12,12 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 import shardstream as ss
-from shardstream.errors import SourceError, UsageError
+from shardstream.errors import FieldError, SourceError, UsageError
 from shardstream.pack.bins.texts import TEXT_FIELDS, Texts, find_text
 from shardstream.pack.bins.tokenizers import Tokenizer, tokenizer_of
 from shardstream.pack.encode.files import Unreadable
@@ -380,6 +382,45 @@ def test_messages_of_other_kinds_say_which_and_what_to_do(messages: Any, reason:
 def test_a_field_of_messages_that_no_sample_has_names_the_likely_one() -> None:
     with pytest.raises(UsageError, match=r"(?s)'messages'.*did you mean 'conversations'\? name it: --messages"):
         find_text("messages", ["id", "conversations"], conversations=True, url="")
+
+
+def test_a_missing_field_of_tokens_names_the_option_to_give(tmp_path: Path) -> None:
+    documents = [{"__key__": "a", "content": "café"}]
+    with pytest.raises(UsageError, match=r"(?s)no sample has a field 'ids'.*--bin-field FIELD") as caught:
+        packed(tmp_path, documents, bins=ss.PackedSequences(64))
+    assert "'content'" in caught.value.hint
+    assert "relative" not in caught.value.hint
+
+
+@pytest.mark.parametrize("kind", ["parquet", "jsonl", "list"])
+def test_integers_that_some_documents_lack_are_told_before_a_text_is_tokenized(kind: str, tmp_path: Path) -> None:
+    """The last of them lacks one; a document without a text is a reject, and lacks nothing."""
+    calls: list[str] = []
+
+    def counting(text: str) -> list[int]:
+        calls.append(text)
+        return letters(text)
+
+    count = 1500 if kind != "list" else 900  # beyond what is sampled, where the source knows
+    rows: list[dict[str, Any]] = [{"content": f"text {i}", "stars": i, "n": i} for i in range(count)]
+    rows[3] |= {"content": None, "n": None}
+    rows[-1]["stars"] = None
+    source: Any = rows
+    if kind == "parquet":
+        source = tmp_path / "rows.parquet"
+        pq.write_table(pa.Table.from_pylist(rows), source)
+    elif kind == "jsonl":
+        (tmp_path / "rows").mkdir()
+        source = tmp_path / "rows"
+        (source / "a.jsonl").write_text("".join(json.dumps(one) + "\n" for one in rows))
+    bins = ss.PackedSequences(64, tokenizer=counting, tokenizer_id="x", token_dtype="uint16", text_field="content")
+    with pytest.raises(FieldError, match="the document has no 'stars'") as caught:
+        ss.pack(source, tmp_path / "out", bins=bins, workers=0)
+    assert calls == []
+    if kind != "list":
+        fields = eval(caught.value.hint.partition("(fields=")[2].partition(")")[0])
+        ss.pack(source, tmp_path / "out", bins=bins, workers=0, fields=fields)
+        assert set(calls) == {f"text {i}" for i in range(count)} - {"text 3"}
 
 
 @pytest.mark.parametrize(
