@@ -12,6 +12,7 @@ from shardstream import ImageOptions
 from shardstream.errors import DuplicateKeyError, ShardStreamError, SourceError, UsageError
 from shardstream.pack.run import pack
 from shardstream.pack.sources import File, Item, Reject
+from shardstream.pack.sources.base import StreamSource
 from shardstream.pack.sources.opening import open_source
 
 from .making import make, photo_list, samples
@@ -201,3 +202,33 @@ def test_every_kind_packs_the_same_samples(tmp_path: Path, name: str) -> None:
     pack(make(tmp_path, "\n".join(lines), name), tmp_path / "out", workers=0, images=ImageOptions(jpeg="keep"))
     pack(tsv, tmp_path / "tsv", workers=0, images=ImageOptions(jpeg="keep"))
     assert samples(tmp_path / "out") == samples(tmp_path / "tsv")
+
+
+@pytest.mark.parametrize("kind", ["list", "tuple of paths", "generator", "text", "links"])
+def test_absolute_paths_from_anywhere_have_one_key(kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A list, paths from Python, and links: keys are relative to what all share, wherever the list is."""
+    monkeypatch.chdir(tmp_path)
+    paths = [f"{tmp_path}/data/{folder}/{i}.jpg" for folder in "ab" for i in range(3)]
+    (tmp_path / "linked").symlink_to("data")
+    source: Any = {
+        "list": paths,
+        "tuple of paths": tuple(map(Path, paths)),
+        "generator": (path for path in paths),
+        "text": make(tmp_path, "".join(f"{path}\n" for path in paths), "list.txt"),
+        "links": [path.replace("/data/", "/linked/") for path in paths],
+    }[kind]
+    source = open_source(source)
+    assert not isinstance(source, StreamSource)
+    items = list(source.part(np.arange(len(source))))
+    assert [item.key for item in items if isinstance(item, Item)] == ["a/0", "a/1", "a/2", "b/0", "b/1", "b/2"]
+
+
+def test_paths_from_python_are_packed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = photo_list(tmp_path, 4)
+    monkeypatch.chdir(path.parent)
+    names = [line.partition("\t")[0] for line in path.read_text().splitlines()]
+    assert pack(map(Path, names), tmp_path / "out", workers=2).samples == 4
+    with pytest.raises(SourceError, match="sample 1 is a dict, and the first is a path"):
+        pack([names[0], {"__key__": "a"}], tmp_path / "other")
+    with pytest.raises(DuplicateKeyError, match="lines 1 and 2"):
+        pack([names[0], names[0]], tmp_path / "other")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 from shardstream.dataset.opened import DatasetAddress, Differences, OpenedDataset
@@ -13,6 +14,7 @@ from shardstream.formats.blocks.held import keep_blocks
 from shardstream.formats.catalog.kept import FoundCatalogue
 from shardstream.formats.catalog.make import find_or_make
 from shardstream.formats.catalog.own_checksums import compare_own
+from shardstream.formats.catalog.places import with_files
 from shardstream.formats.catalog.plan import Making
 from shardstream.formats.catalog.selected import tell_remembered
 from shardstream.formats.scans.rows import told_losses
@@ -32,7 +34,9 @@ def find_dataset(address: DatasetAddress) -> ExternalDataset:
         NotFoundError, DataError, FieldError, StorageError: As `find_or_make`.
         UsageError: As `find_or_make`, or a version is asked for.
     """
-    catalog = find_or_make(address.location, address.selection, address.cache, Making())
+    location, selection = with_files(address.location, address.selection)
+    address = replace(address, location=location, selection=selection)
+    catalog = find_or_make(location, selection, address.cache, Making())
     catalogue = catalog.catalogue
     if address.version not in (None, 1):
         raise UsageError("data of another library have no versions", url=catalogue.url, hint="leave version out")

@@ -17,7 +17,7 @@ from shardstream.formats.catalog.catalog import Reading
 from shardstream.formats.catalog.kept import FoundCatalogue, read_catalogue
 from shardstream.formats.catalog.make import find_or_make
 from shardstream.formats.catalog.object_table import RESTORE
-from shardstream.formats.catalog.places import rooted
+from shardstream.formats.catalog.places import rooted, with_files
 from shardstream.formats.catalog.plan import Damaged, Making
 from shardstream.options import SourceOptions, takes_flat
 from shardstream.progress import OnProgress, ignore
@@ -130,9 +130,10 @@ def index(
         )
     reading = reading or SourceOptions()
     place, names, options = rooted(place, names, reading.options)
-    location = locate(place, storage_options=storage_options)
-    store = open_store(location)
-    selection = Selection.of(names, reading.format, options, fields)
+    location, selection = with_files(
+        locate(place, storage_options=storage_options), Selection.of(names, reading.format, options, fields)
+    )
+    names, store = selection.names, open_store(location)
     there = None if beside or names else read_catalogue(store, store.url)
     if there is not None:
         _refuse_shadowed(there.catalogue.reading, selection, checksums, store.url)

@@ -1,16 +1,20 @@
-"""``root``: lists of files whose names are those of another directory than the list's own."""
+"""Lists of files whose names are those of another directory than the list's own."""
 
 from __future__ import annotations
 
 import os
 import posixpath
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
-from shardstream.dataset.formats import Rooted
+from shardstream.dataset.formats import Rooted, Selection
 from shardstream.dataset.opening import common_parts, split_query
-from shardstream.errors import UsageError
-from shardstream.pack.sources.lists.mpdataset import LIST_OF_MPDATASET
-from shardstream.storage import PathOrUrl, locate
+from shardstream.errors import NotFoundError, UsageError
+from shardstream.formats.files.elsewhere import place_of_files
+from shardstream.formats.files.lists import is_list
+from shardstream.formats.scans.object_bytes import ObjectBytes
+from shardstream.pack.sources.lists.mpdataset import CLASSES_OF_MPDATASET, LIST_OF_MPDATASET
+from shardstream.storage import Location, PathOrUrl, locate, open_store
 from shardstream.storage.base.address import absolute
 
 
@@ -45,6 +49,31 @@ def rooted(place: PathOrUrl, names: tuple[str, ...], options: Mapping[str, str] 
     below = "/".join(folder[len(common) :])
     moved = tuple(f"{below}/{name}" if below else name for name in names)
     return Rooted(("/".join(common) or "/") + query, moved, {**options, "root": "/".join(parts[len(common) :]) or "."})
+
+
+def with_files(location: Location, selection: Selection) -> tuple[Location, Selection]:
+    """The same place, or for a list whose files are elsewhere the directory that holds them too.
+
+    A root that a user gives is where all files have to be. Only lists of this machine may name files outside of their
+    own directory.
+    """
+    names = selection.names or (LIST_OF_MPDATASET,)
+    if not location.local or len(names) != 1 or not is_list(names[0]) or "root" in dict(selection.options or ()):
+        return location, selection
+    store, path = open_store(location), names[0]
+    try:
+        if not selection.names and not store.exists(CLASSES_OF_MPDATASET):
+            return location, selection
+        data = ObjectBytes(store, path, store.size(path))
+    except (NotFoundError, UsageError):  # told by whoever opens it
+        return location, selection
+    list_folder = posixpath.dirname(store.locate(path)) or "/"
+    place = place_of_files(data, list_folder)
+    if place is None:
+        return location, selection
+    place = "/".join(common_parts(place.rstrip("/").split("/"), location.url.rstrip("/").split("/"))) or "/"
+    moved = os.path.relpath(store.locate(path), place)
+    return locate(place), replace(selection, names=(moved,))
 
 
 def _normal(parts: Sequence[str]) -> list[str]:

@@ -20,7 +20,7 @@ OPTIONS: Mapping[str, str] = {
     "label": "its column with the label",
     "key": "its column with the key",
     "labels": "'int' where labels are numbers, 'name' for names of classes; else as all of them are",
-    "root": "folder that names of a list are taken from; then they may be absolute, or have '..', and lie below it",
+    "root": "directory that relative paths of a list begin in; all its files are below it then",
 }
 LABEL = "label"
 ANY = "any"

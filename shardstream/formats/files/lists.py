@@ -6,35 +6,35 @@ rows. Nothing of it stays in memory but the names of its classes.
 
 from __future__ import annotations
 
+import posixpath
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from functools import partial
-from itertools import islice
 from typing import Any
 
 from shardstream.dataset.lists.decompression import plain_name
+from shardstream.dataset.opening import common_parts
 from shardstream.errors import UnsupportedError, UsageError
 from shardstream.formats.contract import ObjectListing, Recognized, SourceObject
 from shardstream.formats.files.columns import columns_of
 from shardstream.formats.files.names import below, key_of
 from shardstream.formats.files.tables import is_table, rows_of_table
-from shardstream.formats.files.text import first_records, records, text_pieces
+from shardstream.formats.files.text import records
 from shardstream.formats.files.values import CellValues, FileValues, LabelValues, values_of
+from shardstream.formats.files.written import written
 from shardstream.formats.scans.object_bytes import ObjectBytes
 from shardstream.formats.scans.rows import PIECE, Loss, Remark, ScannedRows, numbered_keys, usable_key
 from shardstream.pack.sources.lists.mpdataset import CLASSES_OF_MPDATASET, LIST_OF_MPDATASET, listed_classes
-from shardstream.pack.sources.lists.quotes import COMMA, TAB, tab_quotes
 from shardstream.pack.sources.lists.records import (
     DELIMITERS,
     Broken,
     CellKind,
     Cells,
-    ends_with_label,
-    list_kind,
+    refuse_windows,
     split,
     text_of,
 )
 from shardstream.pack.sources.media import suffix_of
+from shardstream.pack.sources.paths import local_path, scheme_of
 from shardstream.storage.base.store import ObjectMeta
 from shardstream.text import in_one_line, valid_unicode, without_credentials
 
@@ -42,11 +42,6 @@ SUFFIXES = ("tsv", "csv", "txt", "lst", "jsonl", "ndjson", "json")
 _HEAD = 1 << 20
 _MOST_LOST = 100_000  # lines
 _SHOWN = 80
-_FIRST = 100
-_OUTSIDE = (
-    "put the list where its files are; or say where they are: SourceOptions(options={'root': 'FOLDER'}) "
-    "(--format-option root=FOLDER)"
-)
 
 
 def is_list(path: str) -> bool:
@@ -108,19 +103,8 @@ class _List:
         self.root = data.url[: len(data.url) - len(data.path)].rstrip("/")
         options = about["options"]
         self.folder = data.path.rpartition("/")[0] if "root" not in options else self._given(options["root"])
-        name = plain_name(data.path.rpartition("/")[2])
         known: CellKind | None = about.get("kind")
-        head = self._first(COMMA if suffix_of(name) == "csv" and known is None else None)
-        self.kind = known or list_kind(
-            name, [raw for _, raw in head], partial(ends_with_label, is_name=lambda _: options.get("labels") == "name")
-        )
-        self.note = ""
-        if self.kind == "tab":
-            quotes = tab_quotes(text_pieces(data) if whole else [b"\n".join(raw for _, raw in head)])
-            self.note = quotes.note
-            if quotes.csv:
-                self.kind = "tsv"
-                head = first_records(data, delimiter=TAB)
+        self.kind, head, self.note = written(data, names=options.get("labels") == "name", whole=whole, known=known)
         self._header_line = 0
         self._lost: dict[int, str] = {}
         self._seen = False
@@ -139,10 +123,6 @@ class _List:
             values_of(one, data.url, self._place, options.get("labels"), typed=bool(about.get("typed")))
             for one in self.columns.fields
         ]
-
-    def _first(self, delimiter: bytes | None) -> list[tuple[int, bytes]]:
-        """The first records, with their lines."""
-        return first_records(self._data, delimiter=delimiter)
 
     def _records(self) -> Iterator[tuple[int, bytes]]:
         """All records, with their lines."""
@@ -210,13 +190,27 @@ class _List:
 
     def _place(self, text: str) -> str:
         """The object that a cell names; `Broken`."""
-        found = below(self.root, self.folder, text)
+        refuse_windows(text)
+        remote = "://" in self.root
+        try:
+            found = below(self.root, self.folder, text if remote else local_path(text))
+        except UsageError as error:  # a URL of another host
+            raise Broken(error.what, hint=error.hint) from error
         if found is None:
-            raise Broken(
-                f"{in_one_line(valid_unicode(without_credentials(text)[:_SHOWN]))!r} does not lie below {self.root}",
-                hint=_OUTSIDE,
-            )
+            shown = in_one_line(valid_unicode(without_credentials(text)[:_SHOWN]))
+            raise Broken(f"{shown!r} does not lie below {self.root}", hint=self._outside(text, remote=remote))
         return found
+
+    def _outside(self, text: str, *, remote: bool) -> str:
+        """What to do about a file that is not below the root: for a local list, the root to give."""
+        if remote or scheme_of(text) not in (None, "file"):
+            return "put the list where its files are, or pack it"
+        path = posixpath.normpath(posixpath.join(self.root, self.folder, local_path(text)))
+        root = "/".join(common_parts(self.root.split("/"), posixpath.dirname(path).split("/"))) or "/"
+        return (
+            f"give a directory that holds all files: SourceOptions(options={{'root': {root!r}}}) "
+            f"(--format-option root={root}); then relative paths are taken from there"
+        )
 
     def rows(self) -> Iterator[ScannedRows]:
         """Its rows, once all lines were seen."""
@@ -254,9 +248,6 @@ class _List:
 
 class _Table(_List):
     """A list in a Parquet file: a record is a row, as the JSON object that it would be in a list of these."""
-
-    def _first(self, delimiter: bytes | None) -> list[tuple[int, bytes]]:
-        return list(islice(self._records(), _FIRST))
 
     def _records(self) -> Iterator[tuple[int, bytes]]:
         return rows_of_table(self._data)

@@ -19,6 +19,11 @@ def scheme_of(path: str) -> str | None:
     return None if found is None else found[1].lower()
 
 
+def local_path(path: str) -> str:
+    """The path that a ``file://`` URL names; a path as it is. UsageError for a URL that names another host."""
+    return parse(path).prefix if scheme_of(path) == "file" else path
+
+
 def join(folder: str, path: str) -> str:
     """A path of a list, taken from the list's own folder or URL; absolute paths and URLs stay."""
     if path.startswith("/") or ("://" in path and scheme_of(path) is not None):

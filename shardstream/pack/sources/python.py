@@ -56,7 +56,7 @@ def python_source(source: Any, *, key: str, classes: Classes | None = None) -> S
     if isinstance(source, Mapping | bytes | bytearray) or not hasattr(type(source), "__iter__") | _indexed(source):
         raise UsageError(
             f"the source must be a path, a URL or samples, got a {type(source).__name__}",
-            hint="pass a path or URL, or a sequence or iterable of dicts such as {'__key__': 'a', 'jpg': b'...'}",
+            hint="pass a path or URL, a list of paths, or dicts such as {'__key__': 'a', 'jpg': b'...'}",
         )
     kind = SequenceSource if _indexed(source) else IterableSource
     return kind(source, key=key, classes=classes)

@@ -24,6 +24,7 @@ from shardstream.pack.sources.listings import FileListing
 from shardstream.pack.sources.lists.columns import Wanted
 from shardstream.pack.sources.lists.mapping import types_alone
 from shardstream.pack.sources.lists.mpdataset import LIST_OF_MPDATASET
+from shardstream.pack.sources.lists.path_objects import path_list
 from shardstream.pack.sources.lists.source import is_mpdataset, open_text_list, suffix_of
 from shardstream.pack.sources.look import Look, look_into
 from shardstream.pack.sources.paths import scheme_of
@@ -143,7 +144,10 @@ class PythonObjects(Recognizer):
         _refuse_columns(place, wanted)
         if place.reading.format is not None:
             raise UsageError("reading=SourceOptions(format=...) is for files, and not for samples", hint="leave it out")
-        return _declared(python_source(place.source, key=wanted.key, classes=wanted.classes), wanted)
+        paths, samples = path_list(place.source, wanted)
+        if paths is not None:
+            return paths
+        return _declared(python_source(samples, key=wanted.key, classes=wanted.classes), wanted)
 
 
 class TarsInOrder(Recognizer):

@@ -13,9 +13,10 @@ import pytest
 import shardstream as ss
 from shardstream.errors import FormatError, SourceError, UsageError
 from shardstream.formats.catalog.places import rooted
-from shardstream.formats.files import lists, text
+from shardstream.formats.files import elsewhere, lists, text
 from shardstream.pack.sources import Item
 from shardstream.pack.sources.opening import open_source
+from shardstream.storage.base.wrapper import FolderStore
 from shardstream.testing import MemoryStore
 from tests.grouped import grouped
 
@@ -176,18 +177,12 @@ def test_the_folder_of_mpdataset(folder: Path) -> None:
     assert ss.ShardDataset(folder / "packed").classes == ("cat", "dog", "a, b")
 
 
-@pytest.mark.parametrize(
-    "form", ["{root}/images/{row:02d}.jpg", "{root}/x/../images/{row:02d}.jpg", "images/{row:02d}.jpg"]
-)
-def test_lists_whose_files_are_elsewhere(folder: Path, tmp_path: Path, form: str) -> None:
+@pytest.mark.parametrize("form", ["{root}/images/{row:02d}.jpg", "images/{row:02d}.jpg"])
+def test_lists_whose_root_is_given(folder: Path, tmp_path: Path, form: str) -> None:
     (tmp_path / "lists").mkdir()
-    (folder / "x").mkdir()
     lines = [f"{form.format(root=folder, row=row)},,{row % 3}" for row in range(COUNT)]
     path = write(tmp_path / "lists/data.csv", lines)
     write(tmp_path / "lists/cls.csv", ["a", "b", "c"])
-    if not form.startswith("images"):
-        with pytest.raises(FormatError, match=r"(?s)does not lie below.*root="):
-            ss.index(path, workers=0)
     for place in (path, tmp_path / "lists"):
         for root in (str(folder), "../data"):
             found = read(place, root=root)
@@ -204,6 +199,102 @@ def test_lists_whose_files_are_elsewhere(folder: Path, tmp_path: Path, form: str
     write(path, ["/etc/passwd,,1"])
     with pytest.raises(FormatError, match="does not lie below"):
         ss.index(path, workers=0, reading=ss.SourceOptions(options={"root": str(folder)}))
+
+
+PATHS = {
+    "absolute": lambda root, row: f"{root}/images/{row:02d}.jpg",
+    "odd": lambda root, row: f"{root}/x//../images/./{row:02d}.jpg",
+    "relative": lambda root, row: f"../data/images/{row:02d}.jpg",
+    "mixed": lambda root, row: f"{root if row % 2 else '../data'}/images/{row:02d}.jpg",
+    "url": lambda root, row: f"file://{root}/images/{row:02d}.jpg",
+    "link": lambda root, row: f"{root}-link/images/{row:02d}.jpg",
+}
+KINDS = {
+    "txt": "{path}",
+    "tsv": "{path}\t{label}",
+    "csv": '"{path}",{label}',
+    "lst": "{label}\t{label}.0\t{path}",
+    "jsonl": '{{"note": "/no/such/file", "label": {label}, "path": "{path}"}}',
+    "mpdataset": "{path},,{label}",
+}
+
+
+@pytest.mark.parametrize(
+    ("kind", "form"), [*zip(KINDS, PATHS, strict=True), ("csv", "absolute"), ("jsonl", "mixed"), ("mpdataset", "url")]
+)
+def test_lists_whose_files_are_elsewhere(folder: Path, tmp_path: Path, kind: str, form: str) -> None:
+    """Any kind of list, in any directory, with the same keys in place and packed."""
+    (tmp_path / "lists").mkdir()
+    (folder / "x").mkdir()
+    (tmp_path / "data-link").symlink_to(folder)
+    lines = [KINDS[kind].format(path=PATHS[form](folder, row), label=row % 3) for row in range(COUNT)]
+    place = tmp_path / f"lists/list.{kind}"
+    if kind == "mpdataset":
+        write(tmp_path / "lists/data.csv", lines)
+        write(tmp_path / "lists/cls.csv", ["a", "b", "c"])
+        place = tmp_path / "lists"
+    else:
+        write(place, lines)
+    found = read(place)
+    assert [bytes(one["jpg"]) for one in found] == [jpeg(row) for row in range(COUNT)]
+    assert [one["__key__"] for one in found] == [f"{row:02d}" for row in range(COUNT)]
+    assert [one.get("cls") for one in found] == [None if kind == "txt" else row % 3 for row in range(COUNT)]
+    if form == "mixed":
+        items = open_source(place).part(np.arange(COUNT))
+        assert [one.key for one in items if isinstance(one, Item)] == [one["__key__"] for one in found]
+
+
+def test_the_place_of_a_list_is_told_by_its_first_lines(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A later line that is elsewhere is an error, which names the root that holds all files."""
+    (tmp_path / "more").mkdir()
+    (tmp_path / "more/12.jpg").write_bytes(jpeg(12))
+    (folder / "lists").mkdir()
+    lines = [*(f"{folder}/images/{row:02d}.jpg" for row in range(COUNT)), f"{tmp_path}/more/12.jpg"]
+    path = write(folder / "lists/list.txt", lines)
+    monkeypatch.setattr(elsewhere, "LOOKED_AT", COUNT)
+    with pytest.raises(FormatError, match="does not lie below") as caught:
+        read(path)
+    assert caught.value.place["line"] == COUNT + 1
+    assert f"--format-option root={tmp_path})" in caught.value.hint
+    found = read(path, root=str(tmp_path))
+    assert [one["__key__"] for one in found[-2:]] == ["data/images/11", "more/12"]
+    monkeypatch.setattr(elsewhere, "LOOKED_AT", COUNT + 1)
+    assert [one["__key__"] for one in read(path)] == [one["__key__"] for one in found]
+
+
+def test_columns_of_an_elsewhere_are_remembered(folder: Path, tmp_path: Path) -> None:
+    """The place is the same for who chooses columns and for who opens the list afterwards."""
+    (tmp_path / "lists").mkdir()
+    lines = ["photo,prompt", *(f'{folder}/images/{row:02d}.jpg,"/imagine a cat"' for row in range(COUNT))]
+    path = write(tmp_path / "lists/list.csv", lines)
+    ss.index(path, fields={"jpg": "photo:file", "prompt": "prompt"}, workers=0)
+    found = list(ss.Reader(path, fields={"jpg": "bytes", "prompt": None}))
+    assert [bytes(one["jpg"]) for one in found] == [jpeg(row) for row in range(COUNT)]
+    assert found[0]["prompt"] == "/imagine a cat"
+
+
+def test_text_that_looks_like_paths_moves_no_list(folder: Path) -> None:
+    """The directory of a list is its place, unless files are elsewhere: labels of Open Images are no files."""
+    path = write(folder / "list.csv", ["path,name", *(f"images/{row:02d}.jpg,/m/0{row}" for row in range(COUNT))])
+    assert ss.index(path, workers=0).url == str(folder)
+
+
+@pytest.mark.parametrize("path", ["C:\\\\data\\\\1.jpg", "c:/data/1.jpg", "\\\\server\\data\\1.jpg"])
+def test_paths_of_windows_are_refused(folder: Path, path: str) -> None:
+    place = write(folder / "list.txt", [path, path])
+    for act in (lambda: ss.index(place, workers=0), lambda: ss.pack(place, folder / "out", workers=0)):
+        with pytest.raises((FormatError, SourceError), match="is a path of Windows") as caught:
+            act()
+        assert caught.value.place["line"] == 1
+
+
+def test_a_list_from_elsewhere_names_no_local_file(folder: Path) -> None:
+    for name in (f"{folder}/images/00.jpg", f"file://{folder}/images/00.jpg", "../images/00.jpg"):
+        store = MemoryStore({"lists/data.csv": f"{name},,0\n".encode(), "lists/cls.csv": b"a\n"})
+        with pytest.raises(FormatError, match="does not lie below"):
+            ss.index(FolderStore(store, "lists"), workers=0)
 
 
 @pytest.mark.parametrize(

@@ -14,6 +14,7 @@
 ``line_reader``    how a record of a list becomes a sample
 ``scan``           a whole list read once: common folder, names of labels, equal keys
 ``spans``          where paths stand in a block of lines, in numpy
+``path_objects``   paths from Python as a list
 ``objects``        JSON lines as lines of plain text
 ``spool``          records by number, read by workers; copied to a temporary file
 =================  =================================================================

@@ -25,6 +25,7 @@ from shardstream.pack.sources.lists.records import (
     label_name,
     parse_label,
     parse_number,
+    refuse_windows,
     shown,
     split,
     text_of,
@@ -150,6 +151,7 @@ class LineReader:
 
     def _file(self, path: str) -> File:
         """The file of a path in the list; `Broken` where the list may not name it."""
+        refuse_windows(path)
         found = join(self.folder, path)
         if self.origin is not None and not self.origin.holds(found):
             raise Broken(f"{shown(path)} does not lie below {self.origin.url}, as the list does", hint=_ORIGIN_HINT)

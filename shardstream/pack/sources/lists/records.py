@@ -41,6 +41,7 @@ _EXACT = 1 << 53  # below which a float tells integers apart
 _LONGEST_NUMBER = 64
 TRUTH = {"true": True, "1": True, "false": False, "0": False}
 _BLANKS = re.compile(r"[ \t\v\f]+")
+_WINDOWS = re.compile(r"[a-zA-Z]:(\\|/(?!/))|\\\\")
 _ARRAY = 0  # the extension type of arrays of numbers
 _TEXTS = {int: "a number", float: "a number", bool: "true or false", dict: "an object", list: "a list"}
 
@@ -62,6 +63,15 @@ class Broken(Exception):
         self.hint = hint
         self.at = at
         self.kind = kind
+
+
+def refuse_windows(path: str) -> None:
+    """Refuse an absolute path of Windows, which would be a strange relative one here; `Broken`."""
+    if _WINDOWS.match(path):
+        raise Broken(
+            f"{shown(path)} is a path of Windows",
+            hint="write paths as this machine has them, such as /mnt/c/data/1.jpg, or relative to the list with /",
+        )
 
 
 def split(kind: CellKind, raw: bytes) -> Cells:
