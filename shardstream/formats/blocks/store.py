@@ -6,7 +6,7 @@ import asyncio
 import itertools
 import weakref
 from collections import deque
-from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterator, Sequence
 from contextlib import asynccontextmanager
 from functools import partial
 from pathlib import Path
@@ -247,6 +247,10 @@ class BlockStore(WrapperStore):
         )
 
     pieces = Store.pieces
+
+    async def stream(self, path: str, take: Callable[[int, memoryview], Awaitable[None]], *, size: int) -> None:
+        plain = self._blocks_of(path) is None
+        await (self.inner.stream(path, take, size=size) if plain else Store.stream(self, path, take, size=size))
 
     def repair(self, path: str, offset: int, length: int) -> bool:
         blocks = self._blocks_of(path)

@@ -10,6 +10,7 @@
 ``scanning``      all objects, some of them side by side; how long that takes
 ``journal``       what was scanned, on the disk, so that a killed run goes on
 ``write``         what was scanned becomes a catalogue
+``whole_scans``  objects of web servers without ranges, scanned out of the cache
 ``kept``          where a catalogue lies: beside the data, or in a folder of this machine
 ``make``          finding a catalogue, or making it; what is known already is not scanned again
 ``dataset``       ``ExternalDataset``: read through its catalog like a dataset of ours

@@ -31,6 +31,7 @@ from shardstream.formats.blocks import ObjectBlocks
 from shardstream.formats.blocks.codecs import PLAIN
 from shardstream.formats.catalog import CATALOGUE_NAME
 from shardstream.formats.catalog.object_table import RESTORE, ObjectTable
+from shardstream.formats.catalog.whole_scans import is_web, web_lineage
 from shardstream.formats.contract import SourceFormat
 from shardstream.formats.framing import FRAMING
 from shardstream.formats.loose import LOOSE
@@ -162,10 +163,11 @@ class Catalogue(Manifest):
     def lineage(self) -> str:
         """As of all manifests; where values are objects of their own, one for each state that these were in.
 
-        A cache knows such objects by their sizes alone.
+        A cache knows such objects by their sizes alone. Below a URL of a web server it is the same for all datasets: it
+        has to be known before objects are scanned, and theirs are known by size and version.
         """
         if not self.reading.format.loose:
-            return self.fingerprint
+            return web_lineage(self.url) if is_web(self.url) else self.fingerprint
         states = self.objects.versions.tobytes() + self.objects.abouts.tobytes()
         return xxhash.xxh3_128_hexdigest(self.fingerprint.encode() + states)
 

@@ -10,8 +10,6 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from typing import Any
 
-import xxhash
-
 from shardstream.dataset.shard import IndexBytes
 from shardstream.dataset.shared import SharedBytes
 from shardstream.errors import (
@@ -26,6 +24,7 @@ from shardstream.formats.blocks import BlockStore
 from shardstream.formats.catalog import CATALOGUE_NAME
 from shardstream.formats.catalog.catalog import OURS, Catalogue, table_name_of
 from shardstream.formats.catalog.journal import Journal
+from shardstream.formats.catalog.whole_scans import identity_of
 from shardstream.formats.plugins import Plugin
 from shardstream.formats.registry import plugin_of, restore
 from shardstream.shards.layout import checksum
@@ -95,8 +94,7 @@ class FoundCatalogue:
         number = None if catalogue.reading.format.loose else catalogue.number_of(name)
         if number is None:  # or whoever asks for a value says its size
             return None
-        version = xxhash.xxh3_128_hexdigest(f"{catalogue.version_of(name)} {catalogue.url}".encode())
-        return Identity(int(catalogue.table.sizes[number]), 0, version)
+        return identity_of(int(catalogue.table.sizes[number]), catalogue.version_of(name), catalogue.url)
 
     @property
     def values_since(self) -> int | None:

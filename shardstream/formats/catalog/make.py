@@ -18,6 +18,7 @@ from shardstream.formats.catalog.plan import Making, Plan, plan_of
 from shardstream.formats.catalog.scan import Piece, kind_of
 from shardstream.formats.catalog.scanning import scan_all
 from shardstream.formats.catalog.selected import digest, list_selected, tell_remembered
+from shardstream.formats.catalog.whole_scans import scannable
 from shardstream.formats.catalog.write import AbsentFieldError, write_catalogue
 from shardstream.formats.contract import ObjectListing
 from shardstream.formats.framing import is_form
@@ -52,6 +53,7 @@ def find_or_make(location: Location, selection: Selection, cache: Cache | None, 
     """
     store = open_store(location)
     listing = list_selected(selection, store)
+    listing.store = scannable(listing.store, listing.everything, cache)
     beside = None if selection.names else _read_beside(store, selection)
     if beside is not None:
         plan = plan_of(listing, selection, making, beside.catalogue)

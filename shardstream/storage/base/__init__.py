@@ -12,6 +12,7 @@
 ``address``   what a URL says, and which part of it is a secret; pure text
 ``placeholders``  objects that are placeholders, by their first bytes
 ``ranges``    which reads serve which ranges: neighbours joined, long ones split; pure
+``no_ranges``  servers that send whole objects only: the error, and a server to use instead
 ``ranged``    bytes read by range, as a file for other libraries
 ``file_locks``  locks on files, where the system has them
 ``sorting``   names in order, any number of them in bounded memory

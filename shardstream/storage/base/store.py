@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import NamedTuple, Self
@@ -249,6 +249,21 @@ class Store(ABC):
                 another one than it was; see `renew`.
         """
         return [await asyncio.to_thread(self.get, path, offset, length)]
+
+    async def stream(self, path: str, take: Callable[[int, memoryview], Awaitable[None]], *, size: int) -> None:
+        """Hand over all bytes of an object in order, in pieces, without asking for a range; a coroutine as `read`.
+
+        Args:
+            path: The object.
+            take: Called with the offset of each piece and its bytes. After a failure that may pass, the object begins
+                again at offset 0.
+            size: The size that the object has to have.
+
+        Raises:
+            NotFoundError, StorageError: As `read`.
+        """
+        for offset in range(0, size, _PIECE):
+            await take(offset, await asyncio.to_thread(self.get, path, offset, min(_PIECE, size - offset)))
 
     async def read_newer(self, path: str, *, than: int = 0) -> tuple[list[memoryview] | None, int]:
         """All of an object as it is now, where its version is another one than a reader knows; a coroutine as `read`.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from pathlib import Path
 from typing import Self
 
@@ -61,6 +61,9 @@ class WrapperStore(Store):
 
     async def read(self, path: str, offset: int, length: int | None, *, size: int | None = None) -> list[memoryview]:
         return await self.inner.read(path, offset, length, size=size)
+
+    async def stream(self, path: str, take: Callable[[int, memoryview], Awaitable[None]], *, size: int) -> None:
+        await self.inner.stream(path, take, size=size)
 
     def renew(self, path: str) -> None:
         self.inner.renew(path)

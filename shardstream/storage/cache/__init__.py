@@ -5,6 +5,7 @@
 ``store``           ``CachedStore``: a store whose objects come from the cache
 ``copies``          ``CachedBuffers``: ranges that a cache holds, copied out of it when they are used
 ``fill``            fetching absent blocks, each by one process of the node
+``whole_objects``   objects of servers without ranges, fetched whole
 ``session``         what one process has open of a cache, and what it does when the cache cannot be used
 ``tier``            a folder of a ``Cache``, in memory or on disk: what is in it, who uses it, what may be cleared
 ``cached_dataset``  one data set in a tier, in use: what is found, what is admitted

@@ -16,12 +16,14 @@ from shardstream.errors import StorageError
 from shardstream.storage.base.buffers import joined
 from shardstream.storage.base.counters import counters
 from shardstream.storage.base.held import HeldObject, can_copy
+from shardstream.storage.base.no_ranges import NoRangesError
 from shardstream.storage.base.store import Store, past_the_end
 from shardstream.storage.base.wrapper import WrapperStore
 from shardstream.storage.cache.blocks import BY_SIZE, BlockFile, Described
 from shardstream.storage.cache.fill import Loose, Unwritable, assemble, blocks_of, bring
 from shardstream.storage.cache.session import CacheSession
 from shardstream.storage.cache.spec import Cache
+from shardstream.storage.cache.whole_objects import bring_whole
 from shardstream.storage.transfer.loop import run
 
 T = TypeVar("T")
@@ -29,6 +31,7 @@ T = TypeVar("T")
 _STEP = 32  # blocks brought at a time
 _SHORT = 1 << 20  # what is read on the loop itself
 _WAIT = 600.0  # of one call; what it waits for has shorter deadlines of its own
+_SLOWEST = 100_000  # bytes a second
 
 
 class Identity(NamedTuple):
@@ -81,6 +84,8 @@ class CachedStore(WrapperStore):
         self._session = CacheSession(cache, fingerprint, inner.url)
         self._admitting: dict[str, asyncio.Future[BlockFile | None]] = {}
         self._coming: dict[str, asyncio.Future[list[memoryview]]] = {}
+        self._wholes: dict[str, asyncio.Future[None]] = {}
+        self._whole_only = False  # whether the server was found to send no ranges
 
     def __reduce__(self) -> tuple[Any, ...]:
         make = functools.partial(CachedStore, fingerprint=self.fingerprint, identify=self._identify, since=self.since)
@@ -266,7 +271,14 @@ class CachedStore(WrapperStore):
         return brought
 
     async def _bring(self, file: BlockFile, first: int, stop: int) -> list[Loose]:
-        loose = await bring(self.inner, file, first, stop)
+        loose: list[Loose] = []
+        if not self._whole_only:
+            try:
+                loose = await bring(self.inner, file, first, stop)
+            except NoRangesError:
+                self._whole_only = True
+        if self._whole_only:
+            await _once(self._wholes, file.described.path, lambda: bring_whole(self.inner, file))
         self._session.report(file)
         return loose
 
@@ -320,7 +332,8 @@ class CachedStore(WrapperStore):
                     counters().add("cache_hit_bytes", length)
                     return found
         what = f"bytes {offset} to {offset + length} of {self.locate(path)}"
-        return joined(run(lambda: self.read(path, offset, length, size=described.size), wait=_WAIT, what=what))
+        wait = _WAIT + described.size / _SLOWEST  # all of it may have to come
+        return joined(run(lambda: self.read(path, offset, length, size=described.size), wait=wait, what=what))
 
     def get_tail(self, path: str, length: int) -> tuple[memoryview, int]:
         described = self._describe(path)

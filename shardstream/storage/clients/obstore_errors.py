@@ -10,6 +10,7 @@ import re
 from typing import NamedTuple
 
 from shardstream.errors import AccessError, MissingExtraError, NotFoundError, StorageError, UsageError
+from shardstream.storage.base.no_ranges import no_ranges
 from shardstream.storage.transfer.client import Fault, replaced
 
 _STATUS = re.compile(r"non-2xx status code: (\d{3})")
@@ -246,9 +247,7 @@ def _without_answer(error: BaseException, text: str, name: str, hint: str) -> Ex
     if ("Requested " in text and "UnexpectedRange" in text) or "NotPartial" in text:
         return Fault("wrong range", "the store sent another range than was asked for")
     if "RangeNotSupported" in text:
-        return StorageError(
-            "the server does not send parts of a file", hint="serve it by one that answers Range requests"
-        )
+        return no_ranges()
     if "MissingContentLength" in text:
         return StorageError("the server does not say how long the file is")
     if "certificate" in lower:

@@ -55,7 +55,9 @@ def web_headers(address: Address, *given: Mapping[str, str] | None) -> dict[str,
 def not_listed() -> StorageError:
     """The error for asking a web server which files it has."""
     return StorageError(
-        "a web server does not list its files", hint="give the URL of one data set, which has a manifest"
+        "a web server does not list its files",
+        hint="give the URL of a dataset that has a dataset.json, or name the files with braces, as in "
+        "http://HOST/DIRECTORY/shard-{0000..0099}.tar",
     )
 
 

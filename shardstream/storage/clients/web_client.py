@@ -20,6 +20,7 @@ from urllib.request import getproxies, proxy_bypass
 from shardstream.errors import AccessError, StorageError, UsageError
 from shardstream.extras import require
 from shardstream.storage.base.location import Location
+from shardstream.storage.base.no_ranges import no_ranges
 from shardstream.storage.base.policy import seconds
 from shardstream.storage.base.store import Head, ObjectMeta
 from shardstream.storage.clients.fsspec_client import retry_after, without_answer
@@ -213,9 +214,8 @@ class WebClient(Client):
         body = _Body(self, answer, head)
         check_version(head, etag)
         if "Range" in headers and answer.status != 206:
-            raise StorageError(
-                "the server does not send parts of a file", hint="serve it by one that answers Range requests"
-            )
+            body.close()
+            raise no_ranges()
         return body
 
     async def head(self, path: str) -> Head:

@@ -27,6 +27,7 @@ from shardstream.storage.transfer.fetch import Fetched, Known, TooLargeError, fe
 from shardstream.storage.transfer.listing import Listing
 from shardstream.storage.transfer.loop import abandon, at_stop, run, submit
 from shardstream.storage.transfer.retry import Pace, attempt
+from shardstream.storage.transfer.stream import stream
 from shardstream.waits import watched
 
 T = TypeVar("T")
@@ -81,6 +82,12 @@ class RemoteStore(Store):
         if length == 0:
             return []
         return (await self._fetch(path, offset, length, size=size)).pieces
+
+    async def stream(self, path: str, take: Callable[[int, memoryview], Awaitable[None]], *, size: int) -> None:
+        self._check(path)
+        where, pace = self.locate(path), self._own().pace
+        found = await stream(self._client(), path, take, size=size, where=where, policy=self.policy, pace=pace)
+        self._remember(path, found)
 
     async def read_newer(self, path: str, *, than: int = 0) -> tuple[list[memoryview] | None, int]:
         self._check(path)
