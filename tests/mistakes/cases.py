@@ -36,7 +36,7 @@ MISTAKES = [
         'ss.pack("moved.tsv", "new/")',
         "pictures/",
         "moved.tsv",
-        "folder of the list",
+        "directory of the list",
     ),
     Mistake(
         "Packing into a folder that holds another data set",

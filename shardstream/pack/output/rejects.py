@@ -16,6 +16,8 @@ from shardstream.storage import Location, Store, open_store
 from shardstream.storage.base.sorting import SortedNames
 from shardstream.text import json_text, printable
 
+CORRECT = "correct that sample, or the options that say how samples are read"
+"""What to do if no sample can be packed, and the first one says why."""
 REJECTS_NAME = "rejects.jsonl"
 
 _PIECE = 1 << 20
@@ -191,10 +193,3 @@ class StoredRejects:
             raise StorageError(
                 "the list of rejects is damaged", url=store.locate(REJECTS_NAME), hint="pack again with overwrite=True"
             ) from error
-
-
-def hint_of(kind: FaultKind, path: str) -> str:
-    """What to do when no sample can be packed: about the first one, by what is at fault and by its path."""
-    if kind == "missing" and path and not path.startswith("/") and "://" not in path:
-        return "relative paths are taken from the directory of the list"
-    return "correct that sample, or the options that say how samples are read"

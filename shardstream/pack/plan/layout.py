@@ -25,7 +25,7 @@ from shardstream.pack.execution.loading import batches, rejecting
 from shardstream.pack.execution.task import ShardTask
 from shardstream.pack.options import PackOptions
 from shardstream.pack.output.receipts import FOLDER
-from shardstream.pack.output.rejects import hint_of
+from shardstream.pack.output.rejects import CORRECT
 from shardstream.pack.plan.document_fields import check_document_fields
 from shardstream.pack.plan.inference import infer_types
 from shardstream.pack.plan.permute import Permutation
@@ -355,14 +355,16 @@ def _sizes(source: Source, sampled: Sequence[Item | Reject], files: Files) -> li
             f"{'no sample' if whole else f'none of {len(sampled)} samples'} can be packed "
             f"({f'{valid_unicode(reject.path)}: ' if reject.path else ''}{reject.reason})",
             url=source.url,
-            hint=hint_of(reject.kind, reject.path),
+            hint=CORRECT,
         )
     path = valid_unicode(items[0].path)
     raise SourceError(
         f"{'no file of the list' if whole else f'none of {len(sampled)} files sampled from the list'} "
         f"can be read ({path}: missing, empty, or no file)",
         url=source.url,
-        hint=hint_of("missing", path),
+        hint="look at whether the files are there"
+        if path.startswith("/") or "://" in path
+        else "relative paths are taken from the directory of the list",
     )
 
 

@@ -31,7 +31,7 @@ from shardstream.pack.output.destination import (
 from shardstream.pack.output.growth import append as publish
 from shardstream.pack.output.places import StorageOptions
 from shardstream.pack.output.receipts import ShardResult, read_receipt, rejects_of
-from shardstream.pack.output.rejects import REJECTS_NAME, RejectSummary, SortedRejects, hint_of, lines_of, summary_of
+from shardstream.pack.output.rejects import CORRECT, REJECTS_NAME, RejectSummary, SortedRejects, lines_of, summary_of
 from shardstream.pack.output.report import counted, kinds_of, report_bytes
 from shardstream.pack.output.rows import write_rows
 from shardstream.pack.plan.dedup import without_copies
@@ -189,7 +189,7 @@ class PackPlan:
         return SourceError(
             f"no sample can be packed ({one.path}: {one.reason})",
             url=self._layout.source.url,
-            hint=hint_of(one.kind, one.path),
+            hint=CORRECT,
         )
 
     def _receipts(self) -> list[ShardResult]:

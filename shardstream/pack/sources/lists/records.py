@@ -70,7 +70,7 @@ def refuse_windows(path: str) -> None:
     if _WINDOWS.match(path):
         raise Broken(
             f"{shown(path)} is a path of Windows",
-            hint="write paths as this machine has them, such as /mnt/c/data/1.jpg, or relative to the list with /",
+            hint="write paths as this machine has them, such as /data/1.jpg, or relative to the list with /",
         )
 
 
