@@ -16,6 +16,6 @@ def no_ranges() -> NoRangesError:
     """The error for an answer that is the whole object, where a part of it was asked for."""
     return NoRangesError(
         "the server does not send parts of a file (it ignores Range requests)",
-        hint="give cache=DIR with room for the files: each is fetched whole, once. Or serve them with ranges: "
-        f"`{RANGE_SERVER}`, or nginx",
+        hint=f"serve the files with ranges: `{RANGE_SERVER}`, or nginx. Datasets are also read with cache=DIR, "
+        "if it has room: then each file is fetched whole, once",
     )
