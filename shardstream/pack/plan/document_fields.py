@@ -38,7 +38,13 @@ def check_document_fields(
     if options.texts is None and names and field not in names:
         raise _no_document(source, names, field)
     for name, kind in types.items():
-        if name in (field, LOSS) or kind.dtype is None or kind.kind != "scalar" or kind.dtype.kind == "f":
+        if (
+            name in (field, LOSS)
+            or name.startswith(f"{field}.")
+            or kind.dtype is None
+            or kind.kind != "scalar"
+            or kind.dtype.kind == "f"
+        ):
             continue
         key = source.first_without(name, of=field) or _first_without(items, name, of=field)
         if key is not None:
