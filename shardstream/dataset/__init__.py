@@ -12,7 +12,6 @@ Every verb reads through this room: `open_dataset` opens, `DatasetRows` reads ro
 ``joined``        the same laid end to end: samples of each shard, fields, identity
 ``view``          split, filter, first n: which rows of each shard
 ``conditions``    what ``where=`` says: values, comparisons, callables, keys
-``row_set``       ``RowSet``: some rows of each shard, a bit a row
 ``weights``       weights of samples as integers
 ``costs``         batches of samples that cost about the same together
 ``drawn_rows``    ``DrawnRows``: the rows of a shard that draws by weight find

@@ -17,7 +17,7 @@ from shardstream.dataset.drawn_rows import DrawnRows
 from shardstream.dataset.joined import digest, joint_identity, merge_fields, samples_of
 from shardstream.dataset.numbering import Numbering
 from shardstream.dataset.opened import OpenedDataset
-from shardstream.dataset.row_set import RowSet
+from shardstream.dataset.selected.row_set import RowSet
 from shardstream.dataset.shared import SharedMemory, SharedWords
 from shardstream.dataset.view import SCANNERS, DatasetView, Matcher, ViewSpec, make_view, matcher_of
 from shardstream.dataset.weights import ViewedShard, Weighing, WeightSpec, weigh

@@ -11,7 +11,7 @@ from shardstream.dataset.dataset_rows import DatasetRows
 from shardstream.dataset.joined import samples_of
 from shardstream.dataset.keys.finder import KeyFinder
 from shardstream.dataset.opened import OpenedDataset
-from shardstream.dataset.row_set import RowSet
+from shardstream.dataset.selected.row_set import RowSet
 from shardstream.errors import MissingKeyError, UsageError
 
 _AT_ONCE = 1 << 16  # keys that are held

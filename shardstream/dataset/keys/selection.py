@@ -10,7 +10,7 @@ from shardstream.dataset.keys.keyed_rows import rows_of_keys
 from shardstream.dataset.lists.compressed import LONGEST, too_long
 from shardstream.dataset.lists.list_file import open_list
 from shardstream.dataset.opened import OpenedDataset
-from shardstream.dataset.row_set import RowSet
+from shardstream.dataset.selected.row_set import RowSet
 from shardstream.dataset.source import DatasetSource
 from shardstream.errors import SourceError, UsageError
 from shardstream.storage import locate

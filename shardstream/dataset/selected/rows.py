@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from shardstream.dataset.opened import OpenedDataset
-from shardstream.dataset.row_set import RowSet
+from shardstream.dataset.selected.row_set import RowSet
 from shardstream.dataset.selected.rows_file import RowsFile, ShardRecord, encode_head, parse
 from shardstream.errors import FormatError, UsageError
 from shardstream.shards.manifest import Manifest

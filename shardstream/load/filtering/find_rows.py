@@ -16,7 +16,7 @@ import numpy as np
 from torch.utils.data import DataLoader
 
 from shardstream.dataset.joined import samples_of
-from shardstream.dataset.row_set import RowSet
+from shardstream.dataset.selected.row_set import RowSet
 from shardstream.dataset.selected.rows import FoundOn, Rows
 from shardstream.errors import UsageError, WorkerError
 from shardstream.load.filtering.code_digest import digest_of

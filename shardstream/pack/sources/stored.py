@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from shardstream.dataset.dataset_rows import DatasetRows
 from shardstream.dataset.opened import OpenedDataset
-from shardstream.dataset.row_set import RowSet
+from shardstream.dataset.selected.row_set import RowSet
 from shardstream.errors import DecodeError, SourceError, UsageError
 from shardstream.faults import fault_kind
 from shardstream.pack.sources.base import Item, Reject, Source, SourcePart

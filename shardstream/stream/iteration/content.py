@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from shardstream.dataset.costs import CostSpec
 from shardstream.dataset.joined import digest, joint_identity
-from shardstream.dataset.row_set import packed, unpacked
+from shardstream.dataset.selected.row_set import packed, unpacked
 from shardstream.dataset.shared import SharedWords, source_and_shard
 from shardstream.dataset.source import DatasetSource
 from shardstream.dataset.view import ViewSpec
