@@ -19,6 +19,7 @@ Every verb reads through this room: `open_dataset` opens, `DatasetRows` reads ro
 ``rows``          ``RowReader``: stored values by (shard, row) -> ``RowBatch``
 ``dataset_rows``  ``DatasetRows``: the same of one data set, by number or shard by shard
 ``keys``          ``KeyFinder``: the number of a sample by its key; documents that lie in bins
+``image_field``   the virtual field ``image``: which stored fields it stands for
 ``lists``         lists of keys and samples as files: remote, piped, compressed
 ``gathered_rows`` the same over all shards of a step at once, where their bytes lie in memory
 ``read_ahead``    ``ReadAhead``: bytes of coming samples, fetched before anybody waits

@@ -8,6 +8,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
+from shardstream.dataset.image_field import image_advice, matching_fields
 from shardstream.decode.calls import Call, CallParts
 from shardstream.decode.dtypes import Array, AsType, dtype_named
 from shardstream.decode.packed import Packed
@@ -130,16 +131,21 @@ class _Draft:
                 raise _not_stored([field], f" (read beside output {self.name!r})", stored)
         return found
 
-    def _find_sources(self, stored: Mapping[str, FieldType], base: Output | None) -> tuple[str, ...]:
+    def _find_sources(self, stored: Mapping[str, FieldType], base: Output | None) -> dict[str, FieldType]:
+        """The stored fields that may hold it, in order of preference, with their types."""
         if base is not None and self.decoders[0].is_derived:
-            return base.sources
+            return {name: stored[name] for name in base.sources}
         asked = next((part.source for part in self.sourced if part.source is not None), self.name)
         candidates = [part.strip() for part in asked.split(";")]
-        found = tuple(candidate for candidate in candidates if candidate in stored)
-        if found or self.optional:
-            return found
+        sources: dict[str, FieldType] = {}
+        for candidate in candidates:
+            for name, kind in matching_fields(candidate, stored).items():
+                sources.setdefault(name, kind)
+        if sources or self.optional:
+            return sources
         by = f" (asked for by output {self.name!r})" if asked != self.name else ""
-        raise _not_stored(candidates, by, stored, "; source= names another one")
+        advice = image_advice(candidates, stored)
+        raise _not_stored(candidates, by, stored, f"; {advice or 'source= names another one'}")
 
     def _check_types(self, types: Mapping[str, FieldType], stored: Mapping[str, FieldType]) -> None:
         first = self.parts[0]
@@ -181,8 +187,8 @@ class _Draft:
     ) -> Output:
         base = None if self.base is None else self._checked_base(made[self.base])
         sources = self._find_sources(stored, base)
-        types = [stored[source] for source in sources]
-        self._check_types(dict(zip(sources, types, strict=True)), stored)
+        types = list(sources.values())
+        self._check_types(sources, stored)
         beside = self._find_beside(stored)
         steps = self._compile(types, backend)
         dtype = dtype_named(_function(self.parts[-1]))
@@ -199,7 +205,7 @@ class _Draft:
             slot = None if rows else _common_slot(types, dtype)
         return Output(
             name=self.name,
-            sources=sources,
+            sources=tuple(sources),
             optional=self.optional,
             slot=_stored_slot(types[0]) if plain else slot,
             is_cut=last is not None and last.is_cut,
@@ -214,6 +220,7 @@ class _Draft:
             stream=stream_of(self.name),
             dtype=dtype,
             beside=beside,
+            if_missing=image_advice(tuple(sources), stored),
             together=self.names if self.several else (),
         )
 

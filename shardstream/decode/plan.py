@@ -39,6 +39,7 @@ class Output:
         stream: The random stream of its draws, from its name in ``fields``.
         origin: That name, by which decoders know it, where it is delivered under another.
         beside: Stored fields that decoders read beside those (`SampleContext.beside`).
+        if_missing: What to do about samples without an image, as a hint, if other stored fields hold images.
         together: The names of all outputs of the one call that makes it, in the order in which the call returns their
             values; empty where it makes this one alone. The first of them that is asked for calls it, once a sample.
 
@@ -64,6 +65,7 @@ class Output:
     dtype: np.dtype[Any] | None = None
     origin: str = ""
     beside: tuple[str, ...] = ()
+    if_missing: str = ""
     together: tuple[str, ...] = ()
 
     def value(
@@ -123,7 +125,7 @@ class Output:
         if self.required:
             raise DecodeError(
                 "the sample has no " + " or ".join(map(repr, self.sources)),
-                hint="give the decoder optional=True if that is fine",
+                hint=f"{self.if_missing and f'{self.if_missing}; or '}give the decoder optional=True if that is fine",
                 **context.place,
                 field=self.name,
             )

@@ -11,13 +11,14 @@ from itertools import chain, repeat
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
+from shardstream.dataset.image_field import matching_fields, virtual_image
 from shardstream.dataset.opening import Opening
-from shardstream.diagnose.info import info
+from shardstream.diagnose.info import Info, info
 from shardstream.diagnose.processor import Gauge
 from shardstream.errors import UsageError
 from shardstream.options import SourceOptions, takes_flat
 from shardstream.progress import OnProgress, ProgressEvent, ignore
-from shardstream.shards.fields import FieldType
+from shardstream.shards.fields import IMAGE, FieldType
 from shardstream.storage.base.location import flat_transport
 from shardstream.threads import Processors
 
@@ -127,8 +128,11 @@ def bench(
     fields, ahead = dataset.pop("fields", None), dataset.pop("ahead", None)
     stream = ShardDataset(url, **{"batch_size": 128, "shuffle": True, **dataset})
     manifest = stream.manifest
-    stream = stream.replace(fields=specs_of(manifest.fields, fields, crop, decode))
-    size = manifest.bytes / max(manifest.samples, 1) if fields is None else _mean_bytes(url, fields, dataset)
+    read = fields_to_read(url, manifest.fields, crop, dataset) if fields is None else fields
+    stream = stream.replace(fields=specs_of(manifest.fields, read, crop, decode))
+    size = manifest.bytes / max(manifest.samples, 1)
+    if fields is not None:
+        size = _mean_bytes(url, [name for one in fields for name in matching_fields(one, manifest.fields)], dataset)
     found = measured(
         Loader(stream, num_workers="auto" if workers is None else workers),
         seconds=seconds,
@@ -212,22 +216,43 @@ def _check(seconds: float, batches: int | None, step: float) -> None:
             raise UsageError(f"{name} must be a positive number, got {value!r}", hint="--seconds 10, --batches 100")
 
 
+def fields_to_read(
+    url: str | os.PathLike[str], stored: Mapping[str, FieldType], crop: int | None, dataset: Mapping[str, Any]
+) -> list[str]:
+    """All stored fields; if crops are made and samples have one of several image fields, ``image`` in place of these.
+
+    A batch of each of them would be mostly zeros, which no training loop asks for.
+    """
+    images = virtual_image(stored)
+    if crop is None or len(images) < 2:
+        return list(stored)
+    present = {field.name: field.present or 0.0 for field in _described(url, dataset).fields}
+    if sum(present[name] for name in images) > 1.5:  # an image and its mask, not one image
+        return list(stored)
+    return [IMAGE, *(name for name in stored if name not in images)]
+
+
 def specs_of(
-    stored: Mapping[str, FieldType], wanted: list[str] | None, crop: int | None, decode: ModuleType
+    stored: Mapping[str, FieldType], wanted: list[str], crop: int | None, decode: ModuleType
 ) -> dict[str, Any]:
-    """Specs of stored fields: images as crops where that is asked for; all else as it is stored."""
-    specs: dict[str, Any] = dict.fromkeys(stored if wanted is None else wanted)
-    for name, kind in stored.items():
+    """Specs of fields: images as crops where that is asked for; all else as it is stored."""
+    virtual = {IMAGE: FieldType.parse(IMAGE)} if virtual_image(stored) else {}
+    specs: dict[str, Any] = dict.fromkeys(wanted)
+    for name, kind in (virtual | dict(stored)).items():
         if name in specs and kind.kind == "payload":
             cropped = crop is not None and kind.is_image
             specs[name] = decode.RandomResizedCrop(crop, flip=True, optional=True) if cropped else "bytes"
     return specs
 
 
+def _described(url: str | os.PathLike[str], dataset: Mapping[str, Any]) -> Info:
+    return info(url, **{name: dataset[name] for name in Opening.__annotations__ if name in dataset})
+
+
 def _mean_bytes(url: str | os.PathLike[str], wanted: list[str], dataset: Mapping[str, Any]) -> float:
     """Mean stored bytes a sample of what is read."""
-    about = info(url, **{name: dataset[name] for name in Opening.__annotations__ if name in dataset})
-    means = {field.name: (field.mean_bytes or 0.0) * (field.present or 0.0) for field in about.fields}
+    fields = _described(url, dataset).fields
+    means = {field.name: (field.mean_bytes or 0.0) * (field.present or 0.0) for field in fields}
     return sum(means.get(name, 0.0) for name in wanted)
 
 

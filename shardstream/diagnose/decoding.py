@@ -14,6 +14,7 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from shardstream.dataset.dataset_rows import DatasetRows
+from shardstream.dataset.image_field import image_fields
 from shardstream.dataset.opened import OpenedDataset
 from shardstream.dataset.opening import open_dataset
 from shardstream.errors import DecodeError, MissingExtraError, SourceError, UsageError
@@ -160,15 +161,16 @@ def _files(
 
 def _stored(dataset: OpenedDataset, count: int) -> tuple[str, list[bytes]]:
     """The first image of samples from all over a data set."""
-    names = [name for name, kind in dataset.manifest.fields.items() if kind.is_image]
+    names = image_fields(dataset.manifest.fields)
     if not names:
         hint = "fields of the types jpg, png, webp and image are"
         raise UsageError("the data set has no image field", url=dataset.url, hint=hint)
     total = dataset.manifest.samples
     numbers = np.linspace(0, total - 1, min(count, total)).round().astype(np.int64)
     batch = DatasetRows(dataset, names).read_ids(numbers)
-    values = (list(batch.values(i).values()) for i in range(len(numbers)))
-    return dataset.url, [bytes(found[0]) for found in values if found]
+    values = (batch.values(i) for i in range(len(numbers)))
+    images = (next((one[name] for name in names if name in one), None) for one in values)
+    return dataset.url, [bytes(image) for image in images if image is not None]
 
 
 def _made(number: int) -> bytes:

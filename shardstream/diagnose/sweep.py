@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from shardstream.dataset.image_field import matching_fields
 from shardstream.dataset.opening import Opening, open_dataset
-from shardstream.diagnose.bench import CROP, BenchReport, measured, specs_of
+from shardstream.diagnose.bench import CROP, BenchReport, fields_to_read, measured, specs_of
 from shardstream.diagnose.stages import Stage, of_images, of_storage
 from shardstream.errors import UsageError
 from shardstream.images.jpeg.cutting import read as addressable
@@ -165,7 +166,10 @@ class _Sweep:
         stream = ShardDataset(url, **{"batch_size": 128, "shuffle": True, **dataset})
         if not stream.samples:
             raise UsageError("the data set has no samples", url=stream.manifest.url, hint="pack some")
-        self.specs = specs_of(stream.manifest.fields, fields, crop, decode)
+        stored = stream.manifest.fields
+        self.specs = specs_of(
+            stored, fields_to_read(url, stored, crop, dataset) if fields is None else fields, crop, decode
+        )
         size = stream.batch_size or 128
         if not isinstance(size, int):
             raise UsageError(
@@ -207,7 +211,8 @@ class _Sweep:
         )
 
     def _pictures(self) -> list[str]:
-        return [name for name, kind in self.stream.manifest.fields.items() if name in self.specs and kind.is_image]
+        stored = self.stream.manifest.fields
+        return [name for one in self.specs for name, kind in matching_fields(one, stored).items() if kind.is_image]
 
     def _told(self, what: str) -> None:
         total = len(_worker_numbers(cores())) + _OTHERS

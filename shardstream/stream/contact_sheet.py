@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from shardstream.dataset.dataset_rows import DatasetRows
+from shardstream.dataset.image_field import image_fields
 from shardstream.dataset.opened import OpenedDataset
 from shardstream.errors import DataError, MissingExtraError
 from shardstream.images import backends
@@ -44,21 +45,22 @@ class Cell(NamedTuple):
 
 
 def stored_cells(dataset: OpenedDataset, most: int, *, verify: bool) -> list[Cell]:
-    """The first samples as they are stored, with the first field that is an image; only what is shown is read.
+    """The first samples as they are stored, each with the first of its images; only what is shown is read.
 
     Raises:
         DataError, StorageError: They cannot be read.
     """
     fields = dataset.manifest.fields
-    picture = next((name for name, kind in fields.items() if kind.is_image), None)
+    images = image_fields(fields)
     told = [name for name, kind in fields.items() if kind.kind == "scalar" or kind.name == "str"][:FIELDS]
-    rows = DatasetRows(dataset, [*told, *([picture] if picture else [])], verify=verify)
+    rows = DatasetRows(dataset, [*told, *images], verify=verify)
     batch = rows.read_ids(range(min(most, dataset.manifest.samples)), present=True)
     cells = []
     for i, key in enumerate(batch.keys):
         values = batch.values(i)
         lines = {name: _words(name, fields[name], values[name], dataset.manifest) for name in told if name in values}
-        cells.append(Cell(key, lines, _pixels(values[picture]) if picture in values else None))
+        image = next((values[name] for name in images if name in values), None)
+        cells.append(Cell(key, lines, None if image is None else _pixels(image)))
     return cells
 
 

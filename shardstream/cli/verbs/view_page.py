@@ -9,7 +9,9 @@ from typing import Any, NamedTuple
 from shardstream import diagnose
 from shardstream.cli.progress import drawing
 from shardstream.cli.report import plural, size, stderr, stdout
+from shardstream.dataset.image_field import image_fields, virtual_image
 from shardstream.errors import FieldError, UsageError
+from shardstream.shards.fields import IMAGE
 from shardstream.shards.manifest import Manifest
 from shardstream.storage import open_store
 from shardstream.text import in_one_line
@@ -113,17 +115,18 @@ def _of_training(wanted: PageContent, run: TrainingRun) -> tuple[str, str]:
 
 
 def _fields(manifest: Manifest, crop: int) -> dict[str, Any]:
-    """Random crops of the first field of pictures."""
+    """Random crops of whichever image a sample has; of the first field of images if nothing says which is the image."""
     from shardstream import decode
 
-    picture = next((name for name, kind in manifest.fields.items() if kind.is_image), None)
-    if picture is None:
+    images = image_fields(manifest.fields)
+    if not images:
         raise FieldError(
             "no field holds pictures",
             url=manifest.url,
             hint="from Python, ss.view(ds, draws=8) shows what your own fields= and transforms make",
         )
-    return {picture: decode.RandomResizedCrop(crop, flip=True, optional=True)}
+    output = IMAGE if virtual_image(manifest.fields) else images[0]
+    return {output: decode.RandomResizedCrop(crop, flip=True, optional=True)}
 
 
 def show_page(page: str, what: str, html: Path | None, port: int | None) -> None:
