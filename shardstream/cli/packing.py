@@ -14,6 +14,7 @@ from typing import Any
 import typer
 
 from shardstream.cli.report import Exit, duration, plural, print_json, print_row, size, stderr, stdout
+from shardstream.dataset.image_field import virtual_image
 from shardstream.errors import UsageError
 from shardstream.faults import FAULT_KINDS
 from shardstream.pack.dry_run import DryRun
@@ -202,6 +203,8 @@ def _print_report(report: PackReport, dest: str) -> None:
         out.print(f"bins of {in_one_line(manifest.told_bins)}")
     for name, kinds in manifest.kinds.items():
         out.print(f"{name}: {_format_kinds(kinds)}")
+    if len(images := virtual_image(manifest.fields)) > 1:
+        out.print(f"images: {', '.join(images)}, a field each; the field image is the first of these that a sample has")
     if report.kept:
         out.print(f"{plural(report.kept, 'shard')} of an earlier run kept")
     if report.sizes:

@@ -14,6 +14,7 @@ from torch.utils.data import IterableDataset, get_worker_info
 
 from shardstream.dataset.shared import WorkerState, WorkerStatus
 from shardstream.errors import UsageError
+from shardstream.shards.fields import FieldType
 from shardstream.shards.manifest import DAMAGED, unknown_field
 from shardstream.stream.batching.pipeline import StepPipeline
 from shardstream.stream.ipc.worker_batch import Requests, WorkerBatch, items_of
@@ -100,12 +101,11 @@ class Stream(Pickled, IterableDataset[Any]):
     def jpegs_addressable(self) -> bool:
         """Whether packing has made the JPEG files that are decoded addressable, as far as they can be."""
         return all(
-            manifest.kinds.get(name, {}).keys() - {DAMAGED}
+            any(manifest.kinds.get(name, {}).keys() - {DAMAGED} for name in names)
             for part in self._content.parts
             for manifest in part.source.manifests
             for output in part.plan.outputs
-            for name in output.sources
-            if output.is_image and name in manifest.fields and manifest.fields[name].name in ("jpg", "bytes")
+            if output.is_image and (names := [one for one in output.sources if _may_be_jpeg(manifest.fields.get(one))])
         )
 
     @property
@@ -480,3 +480,8 @@ class Stream(Pickled, IterableDataset[Any]):
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state)
         self._forget()
+
+
+def _may_be_jpeg(kind: FieldType | None) -> bool:
+    """Whether a stored field, if there is one, may hold JPEG files."""
+    return kind is not None and kind.name in ("jpg", "bytes")

@@ -89,7 +89,7 @@ def as_array(sample: dict) -> dict:
 
 def test_what_is_missing_names_it(images: Path) -> None:
     jpg = {"jpg": decode.Image()}
-    with pytest.raises((ss.errors.FieldError, ss.errors.DecodeError), match="no (field )?'jpg'") as caught:
+    with pytest.raises((ss.errors.FieldError, ss.errors.DecodeError), match=r"no (field )?'jpg'") as caught:
         list(ss.ShardDataset(images, fields=jpg))
     assert 'source="image"' in caught.value.hint
 
