@@ -10,6 +10,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from typer.testing import CliRunner, Result
 
@@ -38,8 +39,6 @@ def run(*arguments: object) -> Result:
 
 @pytest.fixture
 def source(tmp_path: Path) -> Path:
-    import numpy as np
-
     for i in range(12):
         (tmp_path / f"{i}.jpg").write_bytes(encode(np.full((8, 8, 3), 20 * i, np.uint8), "jpg"))
     path = tmp_path / "list.tsv"
@@ -288,6 +287,35 @@ def test_info_in_json(packed: Path) -> None:
     assert found["samples"] == 10
     raw = {"name": "raw", "type": "bytes", "codec": "none", "mean_bytes": 1000.0, "present": 1.0, "kinds": {}}
     assert found["fields"][1] == raw
+
+
+@pytest.mark.parametrize("packed", [True, False])
+def test_info_lists_the_splits_of_a_directory(source: Path, tmp_path: Path, *, packed: bool) -> None:
+    above = tmp_path / "above"
+    for number, split in enumerate(("train", "val"), 1):
+        (above / split / "cat").mkdir(parents=True)
+        for i in range(number):
+            (above / split / "cat" / f"{i}.jpg").write_bytes((source.parent / f"{i}.jpg").read_bytes())
+        if packed:
+            shardstream.pack(above / split, tmp_path / "packed" / split, workers=0)
+    where = tmp_path / "packed" if packed else above
+    result = run("info", f"{where}/")
+    assert result.exit_code == 0, result.stderr
+    lines = result.stdout.splitlines()
+    assert lines[0] == f"data set    {where}/: 2 splits"
+    assert [line.split()[:2] for line in lines[1:3]] == [["train", "1"], ["val", "2"]]
+    assert lines[3] == f"next: shardstream info {where}/train"
+    found = json.loads(run("info", where, "--json").stdout)["splits"]
+    assert {name: one["samples"] for name, one in found.items()} == {"train": 1, "val": 2}
+
+
+def test_pack_says_which_image_formats_there_are(source: Path, tmp_path: Path) -> None:
+    (tmp_path / "list.tsv").write_text("0.jpg\t0\n1.jpg\t1\n")
+    assert "images: " not in run("pack", source, tmp_path / "one").stdout
+    (tmp_path / "x.png").write_bytes(encode(np.zeros((8, 8, 3), np.uint8), "png"))
+    (tmp_path / "list.tsv").write_text("x.png\t0\n1.jpg\t1\n")
+    said = run("pack", source, tmp_path / "two").stdout
+    assert "images: jpg, png, a field each; the field image is the first of these that a sample has" in said
 
 
 def test_verify(packed: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 from rich import box
@@ -14,6 +15,8 @@ from shardstream.cli.report import plural, print_found, size, stdout
 from shardstream.cli.stores import format_url
 from shardstream.dataset.opening import open_datasets
 from shardstream.faults import FAULT_KINDS, told_kinds
+from shardstream.names.globs import split_glob
+from shardstream.names.splits import SplitsError
 from shardstream.text import in_one_line, json_text
 
 _SHOWN_CLASSES = 8
@@ -21,8 +24,39 @@ _SHOWN_CLASSES = 8
 
 @command(open_datasets, examples=("shardstream info shards/", "shardstream info s3://bucket/set --version 3 --json"))
 def info(url: DatasetUrl, as_json: Json = False, **flags: Any) -> None:
-    """Say what a data set holds. Reads its manifest and at most 16 indexes."""
-    print_found(diagnose.info(url, **arguments_of(flags, open_datasets)), _print, format_url(url), as_json=as_json)
+    """Say what a data set holds. Reads its manifest and at most 16 indexes.
+
+    Of a directory with several splits, it says what each of them holds.
+    """
+    opening = arguments_of(flags, open_datasets)
+    try:
+        found = diagnose.info(url, **opening)
+    except SplitsError as error:
+        above = (split_glob(url) or (url,))[0].rstrip("/")
+        places = {name: f"{above}/{place}" for name, place in error.places.items()}
+        splits = {name: diagnose.info(place, **opening) for name, place in places.items()}
+        first = format_url(next(iter(places.values())))
+        print_found(SplitsInfo(format_url(url), splits), _print_splits, first, as_json=as_json)
+        return
+    print_found(found, _print, format_url(url), as_json=as_json)
+
+
+@dataclass(frozen=True, slots=True)
+class SplitsInfo:
+    """What the splits of one directory hold, by name."""
+
+    url: str
+    splits: dict[str, diagnose.Info]
+
+
+def _print_splits(found: SplitsInfo, first: str) -> None:
+    out = stdout()
+    out.print(f"{'data set':<12}{found.url}: {plural(len(found.splits), 'split')}")
+    for name, one in found.splits.items():
+        shards = f"{plural(one.shards, 'shard')} ({_container(one)})"
+        classes = "" if one.classes is None else f", {plural(len(one.classes), 'class', 'classes')}"
+        out.print(f"{in_one_line(name):<12}{plural(one.samples, 'sample')} in {shards}, {size(one.bytes)}{classes}")
+    out.print(f"next: shardstream info {first}")
 
 
 def _print(found: diagnose.Info, url: str) -> None:

@@ -17,6 +17,7 @@ from shardstream.formats.chunks.index_files import IndexEntry, check_names, is_b
 from shardstream.formats.contract import ObjectListing, SourceObject
 from shardstream.formats.scans.names import accompanies
 from shardstream.formats.scans.object_bytes import ObjectBytes
+from shardstream.names.splits import several_splits
 from shardstream.storage.base.store import ObjectMeta
 
 SUFFIXES = (".arrow", ".arrows", ".feather")
@@ -50,7 +51,7 @@ def find_objects(listing: ObjectListing, indices: str | None) -> Found | None:
         found = [one for one in listing.objects if _is_arrow(listing, one)]
         return _with_rows(listing, found, indices) if found and len(found) == len(listing.objects) else None
     if DICT in listing:
-        raise _several(listing, _folders(listing, STATE), "there are several splits that datasets saved")
+        raise several_splits(listing.url, {name: name for name in _folders(listing, STATE)})
     if STATE in listing:
         return _saved(listing, indices)
     found = listing.only(*SUFFIXES, beside=lambda path: accompanies(path) or path.endswith(".lock"))
@@ -103,10 +104,7 @@ def _check_splits(listing: ObjectListing, found: Sequence[ObjectMeta]) -> None:
         if match is not None:
             splits.setdefault(match["split"], f"{match['before']}{match['split']}*.arrow")
     if len(splits) > 1:
-        places = " or ".join(listing.store.locate(one) for one in splits.values())
-        raise UsageError(
-            f"there are several splits here: {', '.join(splits)}", url=listing.url, hint=f"open one of them: {places}"
-        )
+        raise several_splits(listing.url, splits)
 
 
 # ------------------------------------------------------------------------------------------------------- save_to_disk
