@@ -19,6 +19,7 @@ from shardstream.errors import UsageError
 from shardstream.options import SourceOptions, takes_flat
 from shardstream.progress import OnProgress, ProgressEvent, ignore
 from shardstream.shards.fields import IMAGE, FieldType
+from shardstream.sizes import plural, size
 from shardstream.storage.base.location import flat_transport
 from shardstream.threads import Processors
 
@@ -68,6 +69,16 @@ class BenchReport:
     advice: str
     transfers: Mapping[str, int]
     crop: int | None = None
+
+    def __repr__(self) -> str:
+        images = "" if self.crop is None else f", images as random crops of {self.crop}"
+        return (
+            f"BenchReport({self.url!r}: {self.samples_per_second:,.0f} samples/s,"
+            f" {size(self.bytes_per_second)}/s of stored bytes{images};\n"
+            f"  {plural(self.samples, 'sample')} in {self.seconds:,.1f} s by {plural(self.workers, 'worker')},"
+            f" waited for data {self.wait_share:.0%} of the time;\n"
+            f"  {self.advice})"
+        )
 
     @property
     def samples_per_second(self) -> float:

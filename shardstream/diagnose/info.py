@@ -20,9 +20,11 @@ from shardstream.shards.fields import FieldType
 from shardstream.shards.index import Column, ShardIndex
 from shardstream.shards.layout import FORMAT_VERSION
 from shardstream.shards.manifest import Manifest
+from shardstream.sizes import plural, size
 from shardstream.storage import PathOrUrl, Store
 
 _SHARDS = 16  # whose indexes are read
+_NAMED = 12  # fields in a repr
 _REJECTS_NAME = "rejects.jsonl"
 _PIECE = 8 << 20  # bytes of it at once: it may be larger than memory
 
@@ -119,6 +121,15 @@ class Info:
     loose: bool = False
     notes: tuple[str, ...] = ()
     bins: str | None = None
+
+    def __repr__(self) -> str:
+        names = [f"{field.name} {field.type}" for field in self.fields]
+        more = [f"and {len(names) - _NAMED} more"] if len(names) > _NAMED else []
+        classes = "" if self.classes is None else f"; {plural(len(self.classes), 'class', 'classes')}"
+        return (
+            f"Info({self.url!r}: {plural(self.samples, 'sample')} in {plural(self.shards, 'shard')} ({self.format}),"
+            f" {size(self.bytes)}, version {self.version}; {', '.join(names[:_NAMED] + more)}{classes})"
+        )
 
 
 @takes_opening

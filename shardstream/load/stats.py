@@ -17,6 +17,7 @@ from shardstream.load.diagnosis import IN_WORKERS, TITLES, Diagnosis, diagnosed,
 from shardstream.load.prefetch_thread import Sent
 from shardstream.load.rank_stats import RankStats, RankTable, ranks_in
 from shardstream.load.tracing import SentSpan, received
+from shardstream.sizes import plural
 from shardstream.stream.ipc.worker_batch import WorkerBatch
 from shardstream.threads import Processors
 
@@ -89,6 +90,18 @@ class LoaderStats:
     addressable: bool = False
     rank: int = 0
     world_size: int = 1
+
+    def __repr__(self) -> str:
+        of = f"rank {self.rank} of {self.world_size}, " * (self.world_size > 1) + plural(self.workers, "worker")
+        if not self.batches:
+            return f"LoaderStats({of}: nothing was delivered yet)"
+        counts = {"filtered": self.filtered, "skipped": self.skipped}
+        dropped = "".join(f", {count:,} {name}" for name, count in counts.items() if count)
+        return (
+            f"LoaderStats({of}: {plural(self.batches, 'batch', 'batches')}, {plural(self.samples, 'sample')}{dropped}"
+            f" in {self.seconds:,.1f} s ({self.samples_per_second:,.0f} samples/s),"
+            f" waited for data {percent(self.wait_share)} of the time; report() says why)"
+        )
 
     @property
     def wait_share(self) -> float:

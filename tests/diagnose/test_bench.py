@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -10,7 +11,7 @@ import pytest
 
 import shardstream as ss
 from shardstream.diagnose import bench
-from shardstream.diagnose.bench import measured
+from shardstream.diagnose.bench import fields_to_read, measured
 from shardstream.diagnose.processor import Gauge
 from shardstream.errors import FieldError, UsageError
 from shardstream.images.encode import encode
@@ -56,6 +57,27 @@ def test_crops_and_chosen_fields(url: Path) -> None:
     assert 0 < report.bytes < 20 * Manifest.load(url).bytes / 40
     with pytest.raises(FieldError, match="jpeg"):
         bench(url, batches=2, batch_size=10, workers=0, fields=["jpeg"])
+
+
+@pytest.mark.parametrize("both", [False, True])
+def test_samples_with_one_of_several_image_fields_are_decoded_once(tmp_path: Path, *, both: bool) -> None:
+    """A directory of several kinds of images is measured as a training loop reads it; an image and its mask are two."""
+    image = {kind: encode(np.zeros((8, 8, 3), np.uint8), kind) for kind in ("jpg", "png")}
+    with ShardWriter(tmp_path) as writer:
+        for i in range(20):
+            kind = "jpg" if i % 3 else "png"
+            writer.write({"__key__": f"{i}", "cls": i, **(image if both else {kind: image[kind]})})
+    stored = Manifest.load(tmp_path).fields
+    read = fields_to_read(tmp_path, stored, 224, {})
+    assert set(read) == ({"jpg", "png", "cls"} if both else {"image", "cls"})
+    assert set(fields_to_read(tmp_path, stored, None, {})) == {"jpg", "png", "cls"}
+    report = bench(tmp_path, batches=2, batch_size=10, workers=0, crop=4, fields=["image", "cls"])
+    assert (report.samples, report.crop) == (20, 4)
+    assert report.bytes > 20 * len(image["png"])
+    shown = repr(report)
+    assert f"BenchReport({str(tmp_path)!r}: " in shown
+    assert len(shown) < 600
+    assert not re.search(r"\d\.\d{4}", shown)
 
 
 @pytest.mark.parametrize("options", [{"batch_size": 41}, {"seconds": 0}, {"batches": 0}, {"step": -1.0}], ids=str)

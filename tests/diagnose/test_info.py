@@ -33,6 +33,14 @@ def test_what_is_there(tmp_path: Path, format: str) -> None:
     assert 0.5 < (fields["txt"].present or 0) < 0.7
 
 
+def test_a_notebook_shows_one_line_of_it(tmp_path: Path) -> None:
+    url = make(tmp_path, classes=["x", "y"])
+    said = f"Info({str(url)!r}: 20 samples in {Manifest.load(url).shards} shards (tar), "
+    assert repr(info(url)).startswith(said)
+    assert repr(info(url)).endswith("; 2 classes)")
+    assert "cls int64" in repr(info(url))
+
+
 def test_compression_and_missing_checksums_are_told(tmp_path: Path) -> None:
     found = info(make(tmp_path, format="record", shards=ss.ShardOptions(zstd=["raw"], checksums=False)))
     fields = {field.name: field for field in found.fields}

@@ -208,6 +208,7 @@ def test_packing_is_advised_only_if_it_would_change_the_files(tmp_path: Path, jp
     for place, fields, expected in (
         ("out", {"jpg": ss.decode.Image()}, jpeg == "addressable"),
         ("out", {"png": ss.decode.Image()}, True),
+        ("out", {"image": ss.decode.Image()}, jpeg == "addressable"),
         ("src", {"image": ss.decode.Image()}, False),
     ):
         dataset = ss.ShardDataset(tmp_path / place, fields=fields)
@@ -247,3 +248,14 @@ def test_waits_are_those_of_the_loop(folder: Path) -> None:
     assert len(stats.waits) == stats.batches - 1 == 39
     assert sum(stats.waits) <= stats.wait_seconds  # which has the wait for the end too
     assert stats.seconds >= stats.wait_seconds + 40 * 8 * PAUSE
+
+
+def test_a_notebook_shows_one_line_of_it() -> None:
+    assert repr(LoaderStats(workers=1)) == "LoaderStats(1 worker: nothing was delivered yet)"
+    stats = LoaderStats(workers=4, batches=1234, samples=78976, seconds=12.3456, wait_seconds=6.2, skipped=7)
+    assert repr(stats) == (
+        "LoaderStats(4 workers: 1,234 batches, 78,976 samples, 7 skipped in 12.3 s (6,397 samples/s),"
+        " waited for data 50 % of the time; report() says why)"
+    )
+    stats = LoaderStats(batches=1, samples=1, seconds=1.0, rank=3, world_size=8)
+    assert repr(stats).startswith("LoaderStats(rank 3 of 8, 0 workers: 1 batch, 1 sample in 1.0 s (1 samples/s), ")
