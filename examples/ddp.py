@@ -24,14 +24,14 @@ AUGMENT = ss.augment.ImageBatch((0.485, 0.456, 0.406), (0.229, 0.224, 0.225))
 def loader_of(args: argparse.Namespace, part: str, crop: Any, **options: Any) -> ss.Loader:
     """Batches of one part of the data set; each rank gets its own."""
     split = (part, {"train": 0.9, "val": 0.1})
-    ds = ss.ShardDataset(args.data, fields={"jpg": crop, "cls": None}, split=split, **options)
+    ds = ss.ShardDataset(args.data, fields={"image": crop, "cls": None}, split=split, **options)
     return ss.Loader(ds, batch_size=BATCH // dist.get_world_size(), num_workers=args.workers)
 
 
 def main() -> None:
     """Join the other ranks, train, leave."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("data", help="a packed data set with the fields jpg and cls")
+    parser.add_argument("data", help="a packed data set of images and labels")
     parser.add_argument("--checkpoint", default="checkpoint.pt")
     parser.add_argument("--workers", type=int, default=2, help="of each rank")
     args = parser.parse_args()
@@ -54,7 +54,7 @@ def main() -> None:
     with ss.Preemption() as preemption:
         while loader.epoch < EPOCHS:
             for batch in ss.DevicePrefetcher(loader, device, transform=AUGMENT):
-                loss = nn.functional.cross_entropy(replica(batch["jpg"]), batch["cls"])
+                loss = nn.functional.cross_entropy(replica(batch["image"]), batch["cls"])
                 optimizer.zero_grad()
                 loss.backward()
                 optimizer.step()
@@ -69,7 +69,7 @@ def main() -> None:
             right = torch.zeros(2, device=device)  # of how many: padding of the last batch does not count
             with torch.inference_mode():
                 for batch in ss.DevicePrefetcher(val_loader, device, transform=AUGMENT):
-                    hits, valid = model(batch["jpg"]).argmax(1) == batch["cls"], batch["__valid__"]
+                    hits, valid = model(batch["image"]).argmax(1) == batch["cls"], batch["__valid__"]
                     right += torch.stack([(hits & valid).sum(), valid.sum()])
             dist.all_reduce(right)
             if dist.get_rank() == 0:

@@ -33,7 +33,7 @@ def make(shards: Path) -> None:
 
 def train(config: dict[str, Any]) -> None:
     """What each rank does; the data set finds rank and ranks by itself."""
-    fields = {"jpg": ss.decode.RandomResizedCrop(SIZE, scale=(0.3, 1), flip=True), "cls": None}
+    fields = {"image": ss.decode.RandomResizedCrop(SIZE, scale=(0.3, 1), flip=True), "cls": None}
     ds = ss.ShardDataset(config["shards"], fields=fields, shuffle=True)
     loader = ss.Loader(ds, batch_size=BATCH // config["ranks"], num_workers=config["workers"])
     torch.manual_seed(0)
@@ -49,7 +49,7 @@ def train(config: dict[str, Any]) -> None:
             part.load_state_dict(saved[name])
     while loader.epoch < EPOCHS:
         for step, batch in enumerate(ss.DevicePrefetcher(loader, ray.train.torch.get_device()), 1):
-            loss = nn.functional.cross_entropy(model(batch["jpg"] / 255), batch["cls"])
+            loss = nn.functional.cross_entropy(model(batch["image"] / 255), batch["cls"])
             optimizer.zero_grad()
             loss.backward()
             optimizer.step()

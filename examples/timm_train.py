@@ -40,7 +40,7 @@ def main() -> None:
     if not (shards / "dataset.json").exists():
         make(shards)
     crop = ss.decode.RandomResizedCrop(SIZE, scale=(0.3, 1), flip=True)
-    ds = ss.ShardDataset(shards, fields={"jpg": crop, "cls": None}, shuffle=True)
+    ds = ss.ShardDataset(shards, fields={"image": crop, "cls": None}, shuffle=True)
     loader = ss.Loader(ds, batch_size=BATCH, num_workers=args.workers)
     torch.manual_seed(0)
     device = "cuda" if torch.cuda.is_available() else "cpu"
@@ -58,7 +58,7 @@ def main() -> None:
             part.load_state_dict(saved[name])
     while loader.epoch < EPOCHS:
         for batch in ss.DevicePrefetcher(loader, device, transform=augment):
-            loss = criterion(model(batch["jpg"]), batch["cls"])
+            loss = criterion(model(batch["image"]), batch["cls"])
             optimizer.zero_grad()
             loss.backward()
             optimizer.step()

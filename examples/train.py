@@ -31,7 +31,7 @@ def network(classes: int) -> nn.Module:
 def main() -> None:
     """Train for a number of steps and report."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("url", help="a packed data set with the fields jpg and cls")
+    parser.add_argument("url", help="a packed data set of images and labels")
     for name, number in (("steps", 300), ("batch-size", 64), ("size", 128), ("workers", 2), ("seed", 0)):
         parser.add_argument(f"--{name}", type=int, default=number, help="default %(default)s")
     args = parser.parse_args()
@@ -41,10 +41,10 @@ def main() -> None:
     if device == "cpu":
         # Cores for the workers too: threads of torch that wait for a core that is busy elsewhere hold up all others.
         torch.set_num_threads(max(1, (os.cpu_count() or 1) - args.workers))
-    crop = ss.decode.RandomResizedCrop(args.size, source="jpg;png;webp")
-    ds = ss.ShardDataset(args.url, fields={"jpg": crop, "cls": None}, shuffle=True, seed=args.seed)
+    crop = ss.decode.RandomResizedCrop(args.size)
+    ds = ss.ShardDataset(args.url, fields={"image": crop, "cls": None}, shuffle=True, seed=args.seed)
     size = min(args.batch_size, ds.manifest.samples)
-    loader = ss.Loader(ds.to_tuple("jpg", "cls"), batch_size=size, num_workers=args.workers)
+    loader = ss.Loader(ds.to_tuple("image", "cls"), batch_size=size, num_workers=args.workers)
     augment = ss.augment.ImageBatch((0.485, 0.456, 0.406), (0.229, 0.224, 0.225), flip=True)
     batches = ss.DevicePrefetcher(loader, device, transform=augment)
     if ds.classes is None:

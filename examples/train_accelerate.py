@@ -39,7 +39,7 @@ def main() -> None:
     with accelerator.main_process_first():
         if not (shards / "dataset.json").exists():
             make(shards)
-    fields = {"jpg": ss.decode.RandomResizedCrop(SIZE, scale=(0.3, 1), flip=True), "cls": None}
+    fields = {"image": ss.decode.RandomResizedCrop(SIZE, scale=(0.3, 1), flip=True), "cls": None}
     ds = ss.ShardDataset(shards, fields=fields, shuffle=True)
     torch.manual_seed(0)
     body = (nn.Conv2d(3, 32, 4, stride=4), nn.GroupNorm(8, 32), nn.ReLU(), nn.AdaptiveAvgPool2d(1), nn.Flatten())
@@ -52,7 +52,7 @@ def main() -> None:
         step = int(checkpoint.name.removeprefix("step-"))
     while loader.epoch < EPOCHS:
         for batch in ss.DevicePrefetcher(loader, accelerator.device):
-            loss = nn.functional.cross_entropy(model(batch["jpg"] / 255), batch["cls"])
+            loss = nn.functional.cross_entropy(model(batch["image"] / 255), batch["cls"])
             accelerator.backward(loss)
             optimizer.step()
             optimizer.zero_grad()

@@ -44,7 +44,7 @@ def main() -> None:
             albumentations.RandomBrightnessContrast(0.2, 0.2),
         ]
     )
-    ds = ss.ShardDataset(shards, fields={"jpg": [ss.decode.Image(), pipeline], "cls": None}, shuffle=True)
+    ds = ss.ShardDataset(shards, fields={"image": [ss.decode.Image(), pipeline], "cls": None}, shuffle=True)
     loader = ss.Loader(ds, batch_size=BATCH, num_workers=args.workers)
     normalise = ss.augment.ImageBatch((0.485, 0.456, 0.406), (0.229, 0.224, 0.225))
     torch.manual_seed(0)
@@ -59,7 +59,7 @@ def main() -> None:
             part.load_state_dict(saved[name])
     while loader.epoch < EPOCHS:
         for step, batch in enumerate(ss.DevicePrefetcher(loader, device, transform=normalise), 1):
-            loss = nn.functional.cross_entropy(model(batch["jpg"]), batch["cls"])
+            loss = nn.functional.cross_entropy(model(batch["image"]), batch["cls"])
             optimizer.zero_grad()
             loss.backward()
             optimizer.step()

@@ -39,7 +39,7 @@ def main() -> None:
     if not (shards / "dataset.json").exists():
         make(shards)
     crop = ss.decode.RandomResizedCrop(SIZE, scale=(0.3, 1), flip=True)
-    ds = ss.ShardDataset(shards, fields={"jpg": crop, "cls": None}, shuffle=True)
+    ds = ss.ShardDataset(shards, fields={"image": crop, "cls": None}, shuffle=True)
     loader = ss.Loader(ds, batch_size=BATCH, num_workers=args.workers)
     module = AugmentationSequential(RandomAffine(10.0), RandomPerspective(0.2))
     normalise = ss.augment.Kornia(module, (0.485, 0.456, 0.406), (0.229, 0.224, 0.225))
@@ -55,7 +55,7 @@ def main() -> None:
             part.load_state_dict(saved[name])
     while loader.epoch < EPOCHS:
         for step, batch in enumerate(ss.DevicePrefetcher(loader, device, transform=normalise), 1):
-            loss = nn.functional.cross_entropy(model(batch["jpg"]), batch["cls"])
+            loss = nn.functional.cross_entropy(model(batch["image"]), batch["cls"])
             optimizer.zero_grad()
             loss.backward()
             optimizer.step()

@@ -48,13 +48,13 @@ class Classifier(lightning.LightningModule):
 
     def train_dataloader(self) -> ss.Loader:
         """Each rank reads its own part: nothing is to be added by Lightning."""
-        fields = {"jpg": ss.decode.RandomResizedCrop(SIZE, scale=(0.3, 1), flip=True), "cls": None}
+        fields = {"image": ss.decode.RandomResizedCrop(SIZE, scale=(0.3, 1), flip=True), "cls": None}
         ds = ss.ShardDataset(self.shards, fields=fields, shuffle=True)
         return ss.Loader(ds, batch_size=BATCH // RANKS, num_workers=self.workers)
 
     def training_step(self, batch: dict[str, Any], number: int) -> torch.Tensor:
         """The loss of a batch."""
-        loss = nn.functional.cross_entropy(self.network(batch["jpg"] / 255), batch["cls"])
+        loss = nn.functional.cross_entropy(self.network(batch["image"] / 255), batch["cls"])
         self.log("loss", loss, prog_bar=True)
         return loss
 

@@ -38,7 +38,7 @@ def main() -> None:
     if not (shards / "dataset.json").exists():
         make(shards)
     pipeline = v2.Compose([v2.ToImage(), v2.RandomResizedCrop(SIZE, scale=(0.3, 1)), v2.RandomHorizontalFlip()])
-    ds = ss.ShardDataset(shards, fields={"jpg": [ss.decode.Image(), pipeline], "cls": None}, shuffle=True)
+    ds = ss.ShardDataset(shards, fields={"image": [ss.decode.Image(), pipeline], "cls": None}, shuffle=True)
     loader = ss.Loader(ds, batch_size=BATCH, num_workers=args.workers)
     normalise = ss.augment.ImageBatch((0.485, 0.456, 0.406), (0.229, 0.224, 0.225))
     torch.manual_seed(0)
@@ -53,7 +53,7 @@ def main() -> None:
             part.load_state_dict(saved[name])
     while loader.epoch < EPOCHS:
         for step, batch in enumerate(ss.DevicePrefetcher(loader, device, transform=normalise), 1):
-            loss = nn.functional.cross_entropy(model(batch["jpg"]), batch["cls"])
+            loss = nn.functional.cross_entropy(model(batch["image"]), batch["cls"])
             optimizer.zero_grad()
             loss.backward()
             optimizer.step()

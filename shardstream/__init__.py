@@ -5,9 +5,9 @@ Pack once, then stream::
     import shardstream as ss
 
     ss.pack("list.tsv", "out/")
-    fields = {"jpg": ss.decode.RandomResizedCrop(224, flip=True), "cls": None}
+    fields = {"image": ss.decode.RandomResizedCrop(224, flip=True), "cls": None}
     ds = ss.ShardDataset("out/", fields=fields, shuffle=True)
-    for images, labels in ss.Loader(ds.to_tuple("jpg", "cls"), batch_size=128, num_workers=8):
+    for images, labels in ss.Loader(ds.to_tuple("image", "cls"), batch_size=128, num_workers=8):
         ...
 
 Rooms, from the bottom up: ``text`` and ``version``; ``errors``; ``rng``, ``extras``, ``sizes`` and ``names``;

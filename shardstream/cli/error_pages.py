@@ -65,9 +65,10 @@ PAGES = {
         "A field is asked for that the data set does not have, or a decoder is given a field of another type: a "
         "crop of text, for example.",
         "`shardstream info URL` lists the fields and their types. Names are those of file extensions when files were "
-        "packed. To call a stored field by another name, write `fields={'image': ss.decode.Image(source='jpg')}`.",
-        'import shardstream as ss\n\nss.ShardDataset("shards/", fields=["image"])',
-        "no field 'image' is stored",
+        "packed. `image` reads whichever image a sample has. To call a stored field by another name, write "
+        "`fields={'photo': ss.decode.Image(source='jpg')}`.",
+        'import shardstream as ss\n\nss.ShardDataset("shards/", fields=["caption"])',
+        "no field 'caption' is stored",
     ),
     "destination": ErrorPage(
         "The place that is written to already holds something else: a data set of other samples or other options, "

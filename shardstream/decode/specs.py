@@ -43,8 +43,8 @@ class Decoder(ABC):
     """Turns the stored value of a field into an output. Immutable; pickles.
 
     Args:
-        source: The stored field, or several in order of preference: ``"jpg;png"`` takes whichever a sample has.
-            ``None``: the output's own name.
+        source: The stored field, or several in order of preference: ``"txt;caption"`` takes whichever a sample has.
+            ``"image"`` stands for all image fields. ``None``: the output's own name.
         optional: Samples without the field are fine: the output is ``None``, and zeros in a batch of slots.
 
     Example:

@@ -26,7 +26,7 @@ _SHOWN_CLASSES = 8
 def info(url: DatasetUrl, as_json: Json = False, **flags: Any) -> None:
     """Say what a data set holds. Reads its manifest and at most 16 indexes.
 
-    Of a directory with several splits, it says what each of them holds.
+    If a directory has several splits, it says what each of them holds.
     """
     opening = arguments_of(flags, open_datasets)
     try:
