@@ -12,9 +12,10 @@ from typing import Any, Self
 
 from torch.utils.data import IterableDataset, get_worker_info
 
+from shardstream.dataset.image_field import virtual_image
 from shardstream.dataset.shared import WorkerState, WorkerStatus
 from shardstream.errors import UsageError
-from shardstream.shards.fields import FieldType
+from shardstream.shards.fields import IMAGE, FieldType
 from shardstream.shards.manifest import DAMAGED, unknown_field
 from shardstream.stream.batching.pipeline import StepPipeline
 from shardstream.stream.ipc.worker_batch import Requests, WorkerBatch, items_of
@@ -228,7 +229,10 @@ class Stream(Pickled, IterableDataset[Any]):
         if self._settings.batch_transform is None and all(part.options.transform is None for part in parts):
             for name in names:
                 if name not in known:
-                    raise unknown_field(name, outputs, url=self._content.url)
+                    error = unknown_field(name, outputs, url=self._content.url)
+                    if name == IMAGE and any(virtual_image(part.source.fields) for part in parts):
+                        error.hint = f"name it in fields: fields={list(names)}; {error.hint}"
+                    raise error
         return self.with_settings(names=names)
 
     def peek(self) -> Any:

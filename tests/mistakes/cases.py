@@ -99,8 +99,8 @@ MISTAKES = [
     ),
     Mistake(
         "A field of another name without source=",
-        'ss.ShardDataset("out/", fields={"image": ss.decode.CenterCrop(32)})',
-        "'image'",
+        'ss.ShardDataset("out/", fields={"photo": ss.decode.CenterCrop(32)})',
+        "'photo'",
         "'jpg'",
         "source=",
     ),

@@ -94,6 +94,13 @@ def test_what_is_missing_names_it(images: Path) -> None:
     assert 'source="image"' in caught.value.hint
 
 
+def test_to_tuple_of_all_fields_says_to_name_it(photos: Path, tmp_path: Path) -> None:
+    ss.pack(photos, tmp_path, workers=0)
+    with pytest.raises(ss.errors.FieldError, match="no field 'image'") as caught:
+        ss.ShardDataset(tmp_path).to_tuple("image", "cls")
+    assert "fields=['image', 'cls']" in caught.value.hint
+
+
 def test_a_notebook_shows_images_of_every_kind(images: Path) -> None:
     page = ss.Reader(images)._repr_html_()
     assert page.count("<img") == min(12, 2 * EACH + len(KINDS))
