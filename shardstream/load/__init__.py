@@ -2,6 +2,7 @@
 
 ===================  ====================================================================
 ``loader``           ``Loader``: a ``DataLoader`` with the right settings and a state
+``arguments``        those that a ``Loader`` refuses, with the line to write
 ``iteration``        the items of one iteration of it, and what its consumer has received
 ``workers``          torch's iterator over worker processes, each of whose waits ends
 ``frameworks``       what Accelerate, Trainer, Lightning and Fabric find in a ``Loader``

@@ -17,6 +17,7 @@ from typing import Any, Literal
 from torch.utils.data import DataLoader
 
 from shardstream.errors import StorageError, UsageError, WorkerError
+from shardstream.load.arguments import check_arguments, warn_replaced
 from shardstream.load.frameworks import ForFrameworks
 from shardstream.load.iteration import ConsumerPosition, LoaderIteration
 from shardstream.load.preemption import WorkerInit, outliving
@@ -26,9 +27,7 @@ from shardstream.load.stall import workers_at
 from shardstream.load.stats import LoaderStats
 from shardstream.load.tracing import recorded_since
 from shardstream.load.workers import LEAVE_S, NoAnswerError, Workers, chosen_workers, find_death, refused, still_busy
-from shardstream.options import written
 from shardstream.stream.base import Stream
-from shardstream.stream.dataset import ShardDataset
 from shardstream.stream.ipc.worker_batch import CollateWorkerBatch, keep
 from shardstream.stream.iteration.epoch_run import EpochRun
 from shardstream.stream.iteration.recipe import describe
@@ -36,14 +35,6 @@ from shardstream.waits import watched
 
 logger = logging.getLogger(__name__)
 
-# Arguments of DataLoader that are the dataset's to decide here, with what to use in their place.
-_ELSEWHERE = {
-    "shuffle": "ShardDataset(..., shuffle=True)",
-    "sampler": "ShardDataset(..., shuffle=True); ranks and workers are found by themselves",
-    "batch_sampler": "ShardDataset(..., batch_size=...)",
-    "drop_last": 'ShardDataset(..., tail="drop"), or "pad" or "exact"',
-    "in_order": "nothing: batches come in the order of the data set",
-}
 _TIMED_OUT = re.compile(r"DataLoader timed out after")
 
 
@@ -69,7 +60,8 @@ class Loader(ForFrameworks, DataLoader[Any]):
         num_workers: Worker processes; 0 works in this process. Default ``"auto"``: a processor each, of those that this
             process may use, divided by the ranks of this machine; one is left for training, and the number is rounded
             down to 1, 2, 4 or 8, under which batches are the same: the order is that of any other machine.
-        batch_size: Samples a batch, or what they may cost; replaces that of the data set. Default: the data set's own.
+        batch_size: Samples per batch, or what they may cost. It replaces that of the dataset, which a warning says
+            once. Default: the dataset's own.
         collate_fn: Called in the worker with the list of samples of a batch, in place of our own batching; with single
             samples, with each of them. Default: slabs, as `ShardDataset` describes.
         persistent_workers: Keep workers from epoch to epoch, so that there is no pause between them. Default: true
@@ -88,7 +80,7 @@ class Loader(ForFrameworks, DataLoader[Any]):
             ``worker_init_fn``, ``generator``, ...
 
     Raises:
-        UsageError: An argument that is the data set's to decide; says which of its arguments does.
+        UsageError: An argument that the dataset decides, with the line to write; or one that does not exist.
         RankError: On iteration: other ranks read something else.
         WorkerError: On iteration: a worker died; names the shard it was reading. Or none gave a batch within
             ``timeout`` seconds; says what each of them is at.
@@ -124,12 +116,14 @@ class Loader(ForFrameworks, DataLoader[Any]):
             {"collate_fn": collate_fn, "persistent_workers": persistent_workers, "compare_ranks": compare_ranks},
             {"stall": stall, "on_stats": on_stats, "stats_every": stats_every, "stats_file": stats_file},
         )
-        _refuse_arguments_of(dataset, arguments)
+        check_arguments(dataset, arguments, type(self))
         if stall is not None and not stall > 0:
             raise UsageError(f"stall must be a number of seconds, got {stall!r}", hint="leave it out for 60")
         num_workers = chosen_workers(num_workers)
         self._stall = stall
-        size = _batch_size(dataset, batch_size)
+        size = dataset.batch_size if batch_size is None else batch_size
+        if dataset.batch_size not in (None, size):
+            warn_replaced(str(dataset.batch_size), str(size))
         self.stats = LoaderStats(num_workers, images=dataset.decodes_images, addressable=dataset.jpegs_addressable)
         self.reporter = StatsReporter(self.stats, on_stats, stats_every, stats_file)
         self.single = single = size is None
@@ -449,28 +443,6 @@ class Loader(ForFrameworks, DataLoader[Any]):
             "and at the code that decodes it",
             **place,
         )
-
-
-def _batch_size(dataset: Stream, given: int | Mapping[str, float] | None) -> int | Mapping[str, float] | None:
-    """The size of batches; a log line if it isn't the dataset's."""
-    own = dataset.batch_size
-    if given is None:
-        return own
-    if own is not None and own != given:
-        logger.warning("batch_size=%r of the loader replaces batch_size=%r of the dataset", given, own)
-    return given
-
-
-def _refuse_arguments_of(dataset: Stream, arguments: Mapping[str, Any]) -> None:
-    """Refuse what a dataset is made with; UsageError, which says where to give it."""
-    for name, value in arguments.items():
-        if value is None and name in _ELSEWHERE:  # torch's default, which Lightning passes
-            continue
-        kinds = (type(dataset), ShardDataset)  # a mixture is made of datasets
-        found = ((one, written(one.__init__, name)) for one in kinds)
-        use = _ELSEWHERE.get(name) or next((f"{one.__name__}(..., {how})" for one, how in found if how), None)
-        if use is not None:
-            raise UsageError(f"{name} is decided by the data set", hint=f"use {use}")
 
 
 _loaders: weakref.WeakSet[Loader] = weakref.WeakSet()

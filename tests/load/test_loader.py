@@ -221,6 +221,35 @@ def test_every_argument_of_a_dataset_is_refused_with_the_place_where_it_belongs(
             ss.Loader(dataset, num_workers=0, fields=["id"])
 
 
+@pytest.mark.parametrize(
+    ("arguments", "hint"),
+    [
+        ({"tail": "pad"}, "ShardDataset(..., tail='pad')"),
+        ({"fields": ["id"]}, "ShardDataset(..., fields=['id'])"),
+        ({"rank": 0}, "ShardDataset(..., ranks=(rank, world_size))"),
+        ({"world_size": None}, "ShardDataset(..., ranks=(rank, world_size))"),
+        ({"batchsize": 4}, "did you mean 'batch_size'?"),
+        ({"pin_memry": True}, "did you mean 'pin_memory'?"),
+    ],
+)
+def test_an_argument_that_a_loader_does_not_take_names_the_line_to_write(
+    photos: Path, arguments: dict[str, Any], hint: str
+) -> None:
+    with pytest.raises(ss.errors.UsageError, match=next(iter(arguments))) as caught:
+        ss.Loader(ss.ShardDataset(photos), num_workers=0, **arguments)
+    assert hint in str(caught.value.hint)
+
+
+def test_a_batch_size_that_replaces_that_of_the_dataset_is_logged_once(
+    photos: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    dataset = ss.ShardDataset(photos, fields=["id"], batch_size=39)
+    for size in (39, None, 41, 41):
+        ss.Loader(dataset, batch_size=size, num_workers=0)
+    ss.Loader(ss.ShardDataset(photos, fields=["id"]), batch_size=37, num_workers=0)
+    assert caplog.messages == ["batch_size=41 of the loader replaces batch_size=39 of the dataset"]
+
+
 def fail(sample: dict[str, Any]) -> Any:
     raise ValueError(f"no {sample['id']}")
 
@@ -321,14 +350,3 @@ def test_albumentations_give_equal_pixels_with_any_number_of_workers(photos: Pat
     assert epochs[0] == epochs[1] == epochs[2]
     plain = ss.ShardDataset(photos, fields={"jpg": ss.decode.RandomResizedCrop(24), "id": None}, batch_size=32)
     assert flatten(plain.replace(shuffle=True, seed=8)) != epochs[0]
-
-
-def test_a_batch_size_in_place_of_the_datasets_is_said(photos: Path, caplog: pytest.LogCaptureFixture) -> None:
-    dataset = ss.ShardDataset(photos, fields=["id"], batch_size=8)
-    for given in (None, 8):
-        ss.Loader(dataset, batch_size=given, num_workers=0)
-    ss.Loader(ss.ShardDataset(photos, fields=["id"]), batch_size=4, num_workers=0)
-    assert not caplog.messages
-    batch = next(iter(ss.Loader(dataset, batch_size=4, num_workers=0)))
-    assert len(batch["id"]) == 4
-    assert caplog.messages == ["batch_size=4 of the loader replaces batch_size=8 of the dataset"]
