@@ -18,7 +18,8 @@ from shardstream import waits
 from shardstream.errors import MissingExtraError
 from shardstream.extras import NEWEST_TESTED, private
 from shardstream.images import resize
-from shardstream.load import packing, workers
+from shardstream.load import workers
+from shardstream.load.device import packing
 from shardstream.storage.clients import forked_obstore
 from shardstream.testing import make_dataset
 

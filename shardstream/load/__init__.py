@@ -10,9 +10,7 @@
 ``rank_check``       ranks compare what they read, in each iteration of a loader
 ``prefetcher``       ``DevicePrefetcher``: batches on their device some steps ahead
 ``prefetch_thread``  the thread that does it
-``device_copy``      how a batch gets to a device: page-locked memory, streams, events
-``packing``          the tensors of a batch side by side in one piece of memory
-``static_buffers``   the same tensors in each step, for CUDA graphs
+``device``           how a batch gets to a device: a package
 ``synthetic``        ``Synthetic``: batches that cost nothing
 ``rank_stats``       ``RankTable``: the numbers of several ranks side by side
 ``gather``           ``gather_stats``: those of all ranks, on every rank

@@ -15,7 +15,7 @@ from queue import SimpleQueue
 from typing import Any
 
 from shardstream.errors import UsageError
-from shardstream.load.device_copy import DeviceCopy, Ticket
+from shardstream.load.device.device_copy import DeviceCopy, Ticket
 from shardstream.load.iteration import ENDED, LoaderIteration, PlainIteration
 from shardstream.load.tracing import SentSpan, ranged
 from shardstream.load.workers import LEAVE_S

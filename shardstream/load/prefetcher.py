@@ -14,12 +14,12 @@ import torch
 
 from shardstream.augment import resized
 from shardstream.errors import UsageError
-from shardstream.load.device_copy import Cuda, CudaCopy, DeviceCopy
+from shardstream.load.device.device_copy import Cuda, CudaCopy, DeviceCopy
+from shardstream.load.device.static_buffers import StaticBuffers
 from shardstream.load.iteration import ConsumerPosition, LoaderIteration, PlainIteration, PlainPosition
 from shardstream.load.loader import Loader
 from shardstream.load.prefetch_thread import PrefetchThread
 from shardstream.load.reporter import OnStats, StatsReporter
-from shardstream.load.static_buffers import StaticBuffers
 from shardstream.load.stats import LoaderStats
 from shardstream.load.tracing import ranged
 from shardstream.load.workers import LEAVE_S, still_busy

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from statistics import median
 from typing import Any
 
-from shardstream.load.device_copy import Times
+from shardstream.load.device.device_copy import Times
 from shardstream.load.diagnosis import IN_WORKERS, TITLES, Diagnosis, diagnosed, percent
 from shardstream.load.prefetch_thread import Sent
 from shardstream.load.rank_stats import RankStats, RankTable, ranks_in

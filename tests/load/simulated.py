@@ -16,8 +16,8 @@ from typing import Any
 import numpy as np
 import torch
 
-from shardstream.load.device_copy import Device
-from shardstream.load.packing import is_strided, memory_of
+from shardstream.load.device.device_copy import Device
+from shardstream.load.device.packing import is_strided, memory_of
 
 Memory = Any  # a numpy array of bytes
 
@@ -87,7 +87,7 @@ class Block:
 
 
 class Simulated(Device):
-    """Takes the place of `shardstream.load.device_copy.Cuda`."""
+    """Takes the place of `shardstream.load.device.device_copy.Cuda`."""
 
     def __init__(
         self, *, consumer_eager: bool, copies_eager: bool = True, transforms_eager: bool | None = None

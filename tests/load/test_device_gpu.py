@@ -12,7 +12,7 @@ import pytest
 import torch
 
 import shardstream as ss
-from shardstream.load.device_copy import Cuda
+from shardstream.load.device.device_copy import Cuda
 
 from ..stream.making import numbered, photograph, write_dataset
 

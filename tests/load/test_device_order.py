@@ -14,9 +14,9 @@ import torch
 from torch.nn.utils.rnn import pack_sequence
 
 import shardstream as ss
-from shardstream.load.device_copy import Cuda, CudaCopy, Device
+from shardstream.load.device.device_copy import Cuda, CudaCopy, Device
+from shardstream.load.device.packing import Packing, memory_of
 from shardstream.load.iteration import PlainIteration
-from shardstream.load.packing import Packing, memory_of
 from shardstream.load.prefetch_thread import PrefetchThread
 from shardstream.load.stats import LoaderStats
 

@@ -13,7 +13,7 @@ import pytest
 import torch
 
 import shardstream as ss
-from shardstream.load.device_copy import DeviceCopy
+from shardstream.load.device.device_copy import DeviceCopy
 from shardstream.load.iteration import PlainIteration
 from shardstream.load.prefetch_thread import PrefetchThread
 

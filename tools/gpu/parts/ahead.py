@@ -11,7 +11,7 @@ import torch
 
 import shardstream as ss
 from gpu.setting import Row, Setting
-from shardstream.load.device_copy import CudaCopy
+from shardstream.load.device.device_copy import CudaCopy
 
 MB = 1 << 20
 BATCH = 64 * MB

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple, Protocol
 
 import torch
 
-from shardstream.load.packing import Packing, memory_of
+from shardstream.load.device.packing import Packing, memory_of
 from shardstream.stream.tensors.nested import tensors_in
 
 _SLOTS = 2  # one is filled while the other is copied

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 
 from shardstream.errors import UsageError
-from shardstream.load.packing import is_strided
+from shardstream.load.device.packing import is_strided
 from shardstream.stream.tensors.nested import mapped
 
 
