@@ -88,7 +88,9 @@ def _only(batch: Mapping[str, Any], what: str, *kinds: Callable[[Any], bool]) ->
             break
     if len(found) != 1:
         which = f"{' and '.join(map(repr, found))} could all be" if found else f"none of {sorted(batch)} can be"
-        raise UsageError(f"{which} the {what} of the batch", hint=_hint(what))
+        last = [name for name, value in batch.items() if what == "image" and not found and _has_channels_last(value)]
+        hint = f'{last[0]!r} is (B, H, W, 3), and images are (B, 3, H, W) here: layout="CHW"' if last else _hint(what)
+        raise UsageError(f"{which} the {what} of the batch", hint=hint)
     return found[0]
 
 
@@ -106,6 +108,10 @@ def _is_float_image(value: Any) -> bool:
 
 def _has_channels(value: Any) -> bool:
     return isinstance(value, torch.Tensor) and value.dim() == 4 and value.shape[1] == 3
+
+
+def _has_channels_last(value: Any) -> bool:
+    return isinstance(value, torch.Tensor) and value.dim() == 4 and value.shape[3] == 3
 
 
 def _is_label(value: Any) -> bool:

@@ -157,7 +157,7 @@ def checked_images(images: Any, what: str) -> torch.Tensor:
             return images
     raise UsageError(
         f"{what} is {told}, no batch of images",
-        hint="images are uint8 or floating point in 0..1, of shape (B, 3, H, W)",
+        hint='images are uint8 or floating point in 0..1, of shape (B, 3, H, W), as decoders with layout="CHW" give',
     )
 
 

@@ -12,7 +12,7 @@ from shardstream.dataset.image_field import image_advice, matching_fields
 from shardstream.decode.calls import Call, CallParts
 from shardstream.decode.dtypes import Array, AsType, dtype_named
 from shardstream.decode.packed import Packed
-from shardstream.decode.pictures import AsPil, Image
+from shardstream.decode.pictures import AsPil, Image, Layout, Picture
 from shardstream.decode.plan import DecodePlan, Output, fields_of
 from shardstream.decode.specs import Decoder, Slot
 from shardstream.decode.usercall import UserCall, stream_of
@@ -105,6 +105,10 @@ class _Draft:
         if "pil" in kinds and any(isinstance(part, Decoder) for part in self.parts[kinds.index("pil") :]):
             hint = 'write the decoder before it: [ss.decode.RandomResizedCrop(224), "pil", function]'
             raise FieldError('no decoder can follow "pil" in a list', field=self.name, hint=hint)
+        converting = [part for part in self.parts if isinstance(part, Decoder) or part == "pil"]
+        if any(isinstance(part, Picture) and part.layout is not None for part in converting[:-1]):
+            hint = 'give it to the last decoder; Pillow images have no layout, so leave it out in front of "pil"'
+            raise FieldError("layout= works in the last decoder of a list only", field=self.name, hint=hint)
         if any(isinstance(part, Decoder) and part.is_cut for part in self.parts[:-1]):
             raise FieldError(
                 'nothing can follow a decoder with resize="device" in a list',
@@ -123,6 +127,10 @@ class _Draft:
             raise FieldError(f"only a callable makes the outputs {self.names!r} at once", hint=f"write {write}")
         if all(part.source is None for part in self.sourced):
             raise FieldError(f"no source for the outputs {self.names!r}", hint=f"name the stored field: {write}")
+
+    @property
+    def _layout(self) -> Layout | None:
+        return next((part.layout for part in reversed(self.decoders) if isinstance(part, Picture)), None)
 
     def _find_beside(self, stored: Mapping[str, FieldType]) -> tuple[str, ...]:
         found = tuple(field for decoder in self.decoders for field in decoder.beside(stored))
@@ -213,6 +221,7 @@ class _Draft:
             or (last is not None and last.is_ragged)
             or any(part.ragged for part in self.parts if isinstance(part, Call)),
             is_image=any(isinstance(step, Decoder) and step.is_image for step in steps),
+            layout=self._layout,
             plain=plain,
             as_bytes=self.asked_bytes or (not steps and all(kind.name == "bytes" for kind in types)),
             required=bool(self.sourced) and not self.optional,

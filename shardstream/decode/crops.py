@@ -81,6 +81,11 @@ class Cropping(SizedPicture):
             raise UsageError(
                 f"resize must be 'worker' or 'device', got {self.resize!r}", hint="say who resizes the crop"
             )
+        if self.is_cut and self.layout is not None:
+            raise UsageError(
+                f'layout={self.layout!r} and resize="device" exclude each other',
+                hint="leave layout out: what the device resizes is (B, 3, h, w)",
+            )
 
     @property
     def is_cut(self) -> bool:
@@ -118,8 +123,8 @@ class RandomResizedCrop(Cropping):
         scale: Bounds of the rectangle's share of the image's area, uniform.
         ratio: Bounds of width / height, log-uniform.
         resize: ``"worker"`` or ``"device"``, see `Cropping`.
-        flip: See `Picture`, as are ``upright``, ``tolerant``, ``fast``, ``exact``, ``backend``, ``source`` and
-            ``optional``.
+        flip: See `Picture`, as are ``upright``, ``tolerant``, ``fast``, ``exact``, ``backend``, ``layout``,
+            ``source`` and ``optional``.
         like: Another ``RandomResizedCrop`` output: its rectangle and flip, in this ``size``, as for pairs of
             resolutions. Not together with ``scale``, ``ratio``, ``flip`` or ``upright``.
 
@@ -171,8 +176,8 @@ class Crop(Cropping):
         format: ``"xyxy"``, ``"xywh"`` or ``"cxcywh"``, as of `Boxes`.
         relative: The numbers are shares of the image's width and height.
         resize: ``"worker"`` or ``"device"``, see `Cropping`.
-        flip: See `Picture`, as are ``upright``, ``tolerant``, ``fast``, ``exact``, ``backend``, ``source`` and
-            ``optional``.
+        flip: See `Picture`, as are ``upright``, ``tolerant``, ``fast``, ``exact``, ``backend``, ``layout``,
+            ``source`` and ``optional``.
 
     Raises:
         DecodeError: The sample has no box, or none that lies in the image.

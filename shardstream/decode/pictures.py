@@ -50,6 +50,8 @@ from shardstream.rng import unit
 
 _UINT8, _UINT16 = np.dtype(np.uint8), np.dtype(np.uint16)
 Frames: TypeAlias = Literal["first", "all"]
+Layout: TypeAlias = Literal["CHW", "HWC"]
+"""The order of an image's axes: channels first, or last."""
 
 
 class Decoded(NamedTuple):
@@ -83,6 +85,9 @@ class Picture(Decoder):
         backend: The library that decodes: ``"simplejpeg"``, ``"pillow"``, ``"opencv"``, ``"torchvision"``,
             ``"imageio"``, ``"accimage"``, or a `Backend` of your own. Files that it does not read are decoded as by
             ``"auto"``: simplejpeg for JPEG, Pillow for the rest. Default: the data set's.
+        layout: Axes of one image, in single samples and in batches alike: ``"CHW"``, as torchvision has them, is
+            (3, H, W) and (B, 3, H, W); ``"HWC"`` is (H, W, 3) and (B, H, W, 3). Default: (H, W, 3) in single samples,
+            transforms and callables, and (B, 3, H, W) in batches. In memory, channels are last in any case.
         source: See `Decoder`.
         optional: See `Decoder`.
     """
@@ -93,6 +98,7 @@ class Picture(Decoder):
     fast: bool = False
     exact: bool = False
     backend: Backend | BackendName | None = None
+    layout: Layout | None = None
 
     accepts: ClassVar[frozenset[str]] = frozenset({"jpg", "png", "webp", "bytes", "array", "fixed"})
     is_image: ClassVar[bool] = True
@@ -107,6 +113,10 @@ class Picture(Decoder):
             raise UsageError("exact=True and fast=True exclude each other", hint="leave one of them out")
         if self.backend is not None:
             check_backend(self.backend)
+        if self.layout not in (None, *get_args(Layout)):
+            raise UsageError(
+                f"layout must be 'CHW' or 'HWC', got {self.layout!r}", hint="'CHW' is (3, H, W), as torchvision has it"
+            )
 
     def with_backend(self, backend: Backend | BackendName) -> Decoder:
         own = self if self.backend is not None else replace(self, backend=backend)
@@ -121,14 +131,19 @@ class Picture(Decoder):
         if isinstance(value, np.ndarray):
             pixels = _colour(value)
             context.geometry[name] = plan = self.place(pixels.shape[:2], context, stream)
-            return self.show(Decoded(pixels, plan), out, context, name)
+            return self.arranged(self.show(Decoded(pixels, plan), out, context, name), out)
         placed = context.placed.pop(name, None) or self._placed(value, context, name, stream)
         geometry, turn, scale, part = placed
-        backend = self.backend or "auto"
+        how: dict[str, Any] = {"tolerant": self.tolerant, "fast": self.fast, "backend": self.backend or "auto"}
         if out is None and geometry.is_identity and not any(turn) and not self.is_cut:
-            return backends.decode_scaled(part.data, part.info, tolerant=self.tolerant, fast=self.fast, backend=backend)
-        pixels, origin = decode_part(part, scale=scale, tolerant=self.tolerant, fast=self.fast, backend=backend)
-        return self.show(Decoded(pixels, geometry, scale, origin, turn), out, context, name)
+            return self.arranged(backends.decode_scaled(part.data, part.info, **how), out)
+        pixels, origin = decode_part(part, scale=scale, **how)
+        shown = self.show(Decoded(pixels, geometry, scale, origin, turn), out, context, name)
+        return shown if out is not None else self.arranged(shown, out)
+
+    def arranged(self, pixels: Any, out: Out) -> Any:
+        """Pixels (..., H, W, C) in the layout, as a view; in a slot they stay as they are, and the batch is one."""
+        return np.moveaxis(pixels, -1, -3) if self.layout == "CHW" and out is None else pixels
 
     def _placed(self, value: Encoded, context: SampleContext, name: str, stream: int) -> Placed:
         """What is to be done to an encoded image."""
@@ -187,13 +202,14 @@ class Image(Picture):
         like: An output whose random geometry is replayed on this one: same crop, size and flip, antialiased (for
             label maps use `Mask`). Both images must be of the same size. Not together with ``flip`` or ``upright``,
             which are those of the other output.
-        frames: ``"all"``: every frame of an animation or page of a TIFF, uint8 (N, H, W, 3), where N may be 1. They
-            are decoded by Pillow, and must be of one size; together they may have 178,956,970 pixels.
+        frames: ``"all"``: every frame of an animation or page of a TIFF, uint8 (N, H, W, 3), where N may be 1; with
+            ``layout="CHW"``, (N, 3, H, W). They are decoded by Pillow, and must be of one size; together they may have
+            178,956,970 pixels.
         dtype: ``"uint16"``: 16 bits, uint16 (H, W, 1) of grey and (H, W, 3) of colour; 8 bits are widened, 255 to
             65535. PNG and TIFF with 16-bit colour need OpenCV (``shardstream[opencv]``). Default: ``"uint8"``, to
             which 16 bits are brought by their high byte.
-        flip: See `Picture`, as are ``upright``, ``tolerant``, ``fast``, ``exact``, ``backend``, ``source`` and
-            ``optional``.
+        flip: See `Picture`, as are ``upright``, ``tolerant``, ``fast``, ``exact``, ``backend``, ``layout``,
+            ``source`` and ``optional``.
 
         >>> fields = {"jpg": RandomResizedCrop(256), "depth": Image(source="depth.png", like="jpg")}
     """
@@ -238,7 +254,7 @@ class Image(Picture):
         pixels = backends.decode_deep(value) if self._deep else backends.decode_frames(value)
         source: Size = pixels.shape[:2] if self._deep else pixels.shape[1:3]
         context.geometry[name] = Geometry(source, whole(source), source)
-        return pixels
+        return self.arranged(pixels, out)
 
     def begin(self, value: Any, context: SampleContext, *, name: str, stream: int) -> None:
         if self._plain:
@@ -277,8 +293,8 @@ class Resize(SizedPicture):
 
     Args:
         size: (height, width), or the length of the short side: the ratio is kept, the long side rounds down.
-        flip: See `Picture`, as are ``upright``, ``tolerant``, ``fast``, ``exact``, ``backend``, ``source`` and
-            ``optional``.
+        flip: See `Picture`, as are ``upright``, ``tolerant``, ``fast``, ``exact``, ``backend``, ``layout``,
+            ``source`` and ``optional``.
 
         >>> fields = {"jpg": Resize((256, 256)), "thumbnail": Resize(32, source="jpg")}
     """
@@ -297,8 +313,8 @@ class CenterCrop(SizedPicture):
     Args:
         size: (height, width) or one number for both. Where the image is smaller it is padded with zeros.
         resize: Resize first, as `Resize` does: ``CenterCrop(224, resize=256)`` is the usual evaluation pair.
-        flip: See `Picture`, as are ``upright``, ``tolerant``, ``fast``, ``exact``, ``backend``, ``source`` and
-            ``optional``.
+        flip: See `Picture`, as are ``upright``, ``tolerant``, ``fast``, ``exact``, ``backend``, ``layout``,
+            ``source`` and ``optional``.
 
         >>> fields = {"jpg": CenterCrop(224, resize=256, exact=True)}
     """

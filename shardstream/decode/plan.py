@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from shardstream.decode.context import SampleContext
 from shardstream.decode.packed import Packed
+from shardstream.decode.pictures import Layout
 from shardstream.decode.specs import Decoder, Slot
 from shardstream.decode.usercall import UserCall
 from shardstream.errors import DecodeError, FieldError, ShardStreamError, did_you_mean
@@ -30,6 +31,7 @@ class Output:
         is_cut: Values are `Cut` in place of that: images of that shape once the device has resized them.
         is_ragged: Values are arrays whose lengths vary: a batch of them is a `Ragged`, whatever they are.
         is_image: Values are uint8 (H, W, 3), unless a user's callable at the end made something else of them.
+        layout: The axes of its images in samples and batches; ``None``: those of a batch are moved to (B, 3, H, W).
         plain: A stored scalar or fixed column, passed on as it is: no call of `value` is needed.
         dtype: Of its numbers, where the spec ends with a numpy type or `Array`. What is `plain` has yet to be converted
             to it.
@@ -62,6 +64,7 @@ class Output:
     required: bool
     steps: tuple[Decoder | UserCall, ...]
     stream: int
+    layout: Layout | None = None
     dtype: np.dtype[Any] | None = None
     origin: str = ""
     beside: tuple[str, ...] = ()

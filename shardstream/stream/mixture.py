@@ -162,6 +162,7 @@ class Mixture(Stream):
         own = [_in_batches(dataset._content, by_cost) for dataset in datasets]
         parts, sizes = tuple(one.parts[0] for one in own), [one.samples for one in own]
         quotas = quotas_of(weights or sizes) if planned is None else (1,) * len(names)
+        _check_layouts(names, parts)
         if by == "samples":
             _check_outputs(names, parts)
         content = Content(
@@ -352,6 +353,20 @@ def _weighted(sources: Any, *, scheduled: bool = False) -> tuple[list[ShardDatas
 
 def _in_batches(own: Content, by_cost: CostSpec | None) -> Content:
     return replace(own, parts=(own.parts[0].batched(by_cost, own.epoch_size),))
+
+
+def _check_layouts(names: Sequence[str], parts: Sequence[ContentPart]) -> None:
+    """The axes of images of one name are the same, whichever source a batch is of."""
+    first: dict[str, tuple[str, Output]] = {}
+    for name, part in zip(names, parts, strict=True):
+        for output in (output for output in part.plan.outputs if output.is_image):
+            other, same = first.setdefault(output.name, (name, output))
+            if output.layout != same.layout:
+                raise FieldError(
+                    f"{output.name!r} has layout={same.layout!r} in {other!r} and {output.layout!r} in {name!r}",
+                    field=output.name,
+                    hint='give its decoders one layout in all sources: layout="CHW"',
+                )
 
 
 def _check_outputs(names: Sequence[str], parts: Sequence[ContentPart]) -> None:

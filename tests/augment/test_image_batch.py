@@ -175,6 +175,7 @@ ONE = {"jpg": TWO["jpg"]}
     [
         ({}, TWO, r"'jpg' and 'png' could all be the image of the batch\n  hint: name it: image="),
         ({}, {"cls": LABELS}, r"none of \['cls'\] can be the image"),
+        ({}, {"jpg": torch.zeros(2, 8, 8, 3, dtype=torch.uint8)}, r"'jpg' is \(B, H, W, 3\).*layout=\"CHW\""),
         ({"image": "jpeg"}, ONE, r"no 'jpeg'"),
         ({"image": 2}, (LABELS, LABELS), "image=2"),
         ({"image": "jpg"}, (LABELS, LABELS), "image='jpg'"),

@@ -52,3 +52,8 @@ def test_batches_of_which_samples_are_dropped(reports: Reports, ranks: int, work
         assert len(set(seen)) == len(seen) >= in_batches(8, ranks) - len(range(1, COUNT, 3))
         assert seen == few(seen)
         assert any(len(batch) < 8 for epoch in epochs for batch in epoch)
+
+
+def test_images_of_single_samples_are_channels_first(reports: Reports, workers: int) -> None:
+    for shapes in reports(f"images {workers}"):
+        assert shapes == [[8, 3, 8, 12]] * 2

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import os
 from typing import Any
 
+import numpy as np
 import torch
 from reporting import BATCH, DATA, FOLDER, RANKS, dataset, few, loader, report
 from transformers import Trainer, TrainerCallback, TrainingArguments
 
 import shardstream as ss
+from shardstream.testing.pictures import save
 
 
 class Seen(TrainerCallback):
@@ -155,6 +158,40 @@ def skipped_twice(workers: int) -> str:
     return "nothing"
 
 
+class ImageModel(torch.nn.Module):
+    """Keeps the shapes that it gets."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = torch.nn.Conv2d(3, 1, 3)
+        self.shapes: list[list[int]] = []
+
+    def forward(self, pixel_values: torch.Tensor, labels: torch.Tensor) -> dict[str, torch.Tensor]:
+        self.shapes.append(list(pixel_values.shape))
+        return {"loss": self.layer(pixel_values).square().mean()}
+
+
+def normalize(pixels: Any) -> torch.Tensor:
+    return torch.from_numpy(pixels).float() / 127.5 - 1
+
+
+def images(workers: int) -> Any:
+    """The shapes of the images of single samples, as docs/frameworks.md has them trained on."""
+    folder = FOLDER / f"images-{workers}-{os.environ['RANK']}"
+    with ss.ShardWriter(folder, fields={"cls": "int64"}) as writer:
+        for number in range(16 * RANKS):
+            pixels = np.full((20, 30, 3), number, np.uint8)
+            writer.write({"__key__": str(number), "png": save(pixels, "PNG"), "cls": number % 2})
+    crop = ss.decode.RandomResizedCrop((8, 12), source="png", layout="CHW")
+    ds = ss.ShardDataset(folder, fields={"pixel_values": [crop, normalize], "cls": None}, shuffle=True)
+    model = ImageModel()
+    settings = {"num_train_epochs": 1, "per_device_train_batch_size": BATCH, "dataloader_num_workers": workers}
+    quiet: dict[str, Any] = {"use_cpu": True, "disable_tqdm": True, "report_to": [], "save_strategy": "no"}
+    arguments = TrainingArguments(str(FOLDER / f"images-run-{workers}"), **settings, **quiet)
+    Trainer(model, arguments, train_dataset=ds.rename({"cls": "labels"})).train()
+    return model.shapes
+
+
 def main() -> None:
     found: dict[str, Any] = {"ranks": RANKS}
     for workers in (0, 2):
@@ -164,6 +201,7 @@ def main() -> None:
         found[f"state {workers}"] = with_a_state(workers)
         found[f"twice {workers}"] = skipped_twice(workers)
         found[f"evaluated {workers}"] = evaluated(workers)
+        found[f"images {workers}"] = images(workers)
     report(found)
 
 

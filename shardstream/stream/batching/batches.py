@@ -213,7 +213,7 @@ def _form(output: Output, decoder: SampleDecoder) -> Form:
         if kind.name in ("array", "tensor") or isinstance(kind, ValuesType):
             return "arrays"
     if output.is_image:
-        return "image"
+        return output.layout or "image"
     return "mask" if any(isinstance(step, Mask) for step in output.steps) else None
 
 
@@ -338,7 +338,7 @@ class SlabBuilder:
     ) -> Any:
         name, slab = output.name, slabs.get(output.name)
         if slab is not None:
-            return channels_first(slab) if output.is_image and slab.ndim == 4 else slab
+            return channels_first(slab) if output.is_image and slab.ndim == 4 and output.layout != "HWC" else slab
         if output.plain:
             return self.columns.numbers(output, rows, slots)
         numbers, where, form = self._decoder.numbers, partial(location_in, rows), self._forms[name]

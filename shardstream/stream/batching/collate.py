@@ -20,9 +20,12 @@ from shardstream.stream.tensors.slabs import channels_first, empty_slab, torch_d
 _CONVERT = "convert them by a callable in `fields`"
 _UNMASKED = "return value.filled(0), for example, and the mask under a name of its own: np.ma.getmaskarray(value)"
 
-Form: TypeAlias = Literal["image", "mask", "rows", "arrays"] | None
-"""What the arrays of an output are in a batch, where more is known than what they look like: pictures, which are never
-`Ragged`; rows, which always are; arrays as they are stored, which are too unless they are tensors of one shape."""
+Form: TypeAlias = Literal["image", "CHW", "HWC", "mask", "rows", "arrays"] | None
+"""What the arrays of an output are in a batch, where more is known than what they look like: images, which are never
+`Ragged` (those in a layout of the user's keep it); rows, which always are; arrays as they are stored, which are too
+unless they are tensors of one shape."""
+
+_IMAGES = ("image", "CHW", "HWC")
 
 
 def collate_values(
@@ -44,7 +47,8 @@ def collate_values(
         name: The output.
         values: One a sample.
         numbers: What decides the dtype of numbers.
-        form: What is known of arrays. Those (H, W, 3) of an ``"image"`` become (B, 3, H, W), channels last.
+        form: What is known of arrays. Those (H, W, 3) of an ``"image"`` become (B, 3, H, W), channels last in memory,
+            as those of ``"CHW"`` are; those of ``"HWC"`` become (B, H, W, 3).
         where: Where a sample lies, for errors.
         slots: Of the step, some of which may have no value; see `empty_slab`.
 
@@ -75,7 +79,7 @@ def collate_values(
             return Ragged.of(values)
         if isinstance(first, torch.Tensor):
             return _stacked_tensors(values, slots)
-        return _stacked(values, slots, image=form == "image")
+        return _stacked(values, slots, form)
     if isinstance(first, bytes | bytearray | memoryview):
         return bytes_rows(values)
     if all(map(is_number, kinds)):
@@ -89,13 +93,16 @@ def _stacked_tensors(values: Sequence[torch.Tensor], slots: int) -> torch.Tensor
     return torch.stack(list(values), out=slab)
 
 
-def _stacked(values: Sequence[np.ndarray[Any, Any]], slots: int, *, image: bool) -> torch.Tensor:
+def _stacked(values: Sequence[np.ndarray[Any, Any]], slots: int, form: Form) -> torch.Tensor:
+    if form == "CHW" and values[0].ndim == 3:  # mostly views of channels last
+        values = [value.transpose(1, 2, 0) for value in values]
     first = values[0]
     slab = empty_slab((len(values), *first.shape), torch_dtype(first.dtype), slots)
     np.stack(values, out=slab.numpy())
     # One channel is that of a picture with 16 bits; what a callable makes of an image may have one as well.
     channels = (1, 3) if first.dtype == np.uint16 else (3,)
-    return channels_first(slab) if image and first.ndim == 3 and first.shape[2] in channels else slab
+    moved = form == "CHW" or (form == "image" and first.ndim == 3 and first.shape[2] in channels)
+    return channels_first(slab) if moved and first.ndim == 3 else slab
 
 
 def _check_types(name: str, values: Sequence[Any], where: Where | None) -> None:
@@ -152,7 +159,7 @@ def _why_no_rows(name: str, values: Sequence[Any], form: Form) -> str:
 
 def _is_picture(value: Any, form: Form) -> bool:
     """Whether an array or tensor is a picture, and no row of numbers: also one that a callable made of an image."""
-    return bool(value.ndim == 3 and (form == "image" or (value.shape[2] == 3 and type_name(value) == "uint8")))
+    return bool(value.ndim == 3 and (form in _IMAGES or (value.shape[2] == 3 and type_name(value) == "uint8")))
 
 
 def collate_rows(
