@@ -55,6 +55,9 @@ class ForFrameworks:
     rng_types = None
     synchronized_generator = None
 
+    _arguments: Mapping[str, Any]
+    """What it was made of, by name."""
+
     _offset: int | None = 0  # our epoch less the framework's; `None`: unknown since ours was chosen
 
     def remember_arguments(self, *parts: Mapping[str, Any]) -> None:
@@ -63,7 +66,7 @@ class ForFrameworks:
         Args:
             *parts: Arguments by name.
         """
-        arguments = {name: value for part in parts for name, value in part.items()}
+        self._arguments = arguments = {name: value for part in parts for name, value in part.items()}
         saved = {"args": (), "kwargs": arguments, "arg_names": (), "default_kwargs": {}}
         vars(self).update({f"__pl_saved_{name}": value for name, value in saved.items()})
         vars(self)["__dataset"] = arguments["dataset"]
@@ -83,10 +86,6 @@ class ForFrameworks:
         module: Any = sys.modules.get("accelerate.data_loader")
         shard = getattr(module, "DataLoaderShard", None)  # not there yet while it is being imported
         return type(self) if shard is None else _both(type(self), shard)  # type: ignore[arg-type]  # it says a class has no hash
-
-    def __reduce_ex__(self, protocol: Any) -> Any:
-        # pickle's usual way insists that type and `__class__` are one
-        return object.__new__, (type(self),), self.__getstate__()
 
     @property
     def sampler(self: Epochs) -> Any:

@@ -36,6 +36,10 @@ from shardstream.waits import watched
 logger = logging.getLogger(__name__)
 
 _TIMED_OUT = re.compile(r"DataLoader timed out after")
+# Attributes of a loader that its copy makes by itself: those of an iteration, and those that hold the dataset.
+_MADE = re.compile(
+    "_arguments|stats|reporter|rank_check|_shards|_delivered|_current|_before|_begun|_restarted|_iterator|__.*|_DataLoader__.*"
+)
 
 
 class Loader(ForFrameworks, DataLoader[Any]):
@@ -155,6 +159,11 @@ class Loader(ForFrameworks, DataLoader[Any]):
 
     def __repr__(self) -> str:
         return f"Loader({self.dataset!r}, num_workers={self.num_workers})"
+
+    def __reduce_ex__(self, protocol: Any) -> Any:
+        """For pickles and copies: a loader of the same arguments that is where this one is, and has what users set."""
+        own = {name: value for name, value in vars(self).items() if not _MADE.fullmatch(name)}
+        return _copied, (type(self), self._arguments, own, self.state_dict())
 
     @property
     def epoch(self) -> int:
@@ -443,6 +452,14 @@ class Loader(ForFrameworks, DataLoader[Any]):
             "and at the code that decodes it",
             **place,
         )
+
+
+def _copied(kind: type[Loader], arguments: Mapping[str, Any], own: Mapping[str, Any], state: dict[str, Any]) -> Loader:
+    copy = object.__new__(kind)
+    Loader.__init__(copy, **arguments)
+    vars(copy).update(own)
+    copy.load_state_dict(state)
+    return copy
 
 
 _loaders: weakref.WeakSet[Loader] = weakref.WeakSet()

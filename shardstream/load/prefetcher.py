@@ -111,6 +111,8 @@ class DevicePrefetcher:
                 "reuse=True needs batches of one shape, and these may be short, since samples can be dropped",
                 hint='write ShardDataset(..., dropped="repeat"): every batch then has batch_size slots',
             )
+        how = {"depth": depth, "reuse": reuse, "on_stats": on_stats, "stats_every": stats_every}
+        self._arguments: dict[str, Any] = {"loader": loader, "device": device, "transform": transform, **how}
         self.loader = loader
         self.device = _device(device)
         self.stats: LoaderStats = loader.stats if isinstance(loader, Loader) else LoaderStats()
@@ -124,6 +126,10 @@ class DevicePrefetcher:
         self._transform = _Transform(transform, self.device)
         self._thread: PrefetchThread | None = None
         self._epochs = 0
+
+    def __reduce__(self) -> Any:
+        """For pickles and copies: another one over a loader that is where this one's loop is."""
+        return _copied, (type(self), self._arguments)
 
     def __repr__(self) -> str:
         loader = repr(self.loader) if isinstance(self.loader, Loader) else type(self.loader).__name__
@@ -310,3 +316,7 @@ def _device(device: torch.device | str | None) -> torch.device:
                 stacklevel=3,
             )
     return found
+
+
+def _copied(kind: type[DevicePrefetcher], arguments: Mapping[str, Any]) -> DevicePrefetcher:
+    return kind(**arguments)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from copy import deepcopy
 from multiprocessing.context import get_spawning_popen
 from typing import Any, Self
 
@@ -49,14 +50,20 @@ class Pickled:
             check_picklable(part.options)
         if get_spawning_popen() is not None:
             return object.__new__, (type(self),), self.__getstate__()
-        plain = {
+        return self._unpickled, (_PICKLE_VERSION, self._plain())
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Self:
+        """As of a pickle; but functions need not be importable."""
+        return self._unpickled(_PICKLE_VERSION, deepcopy(self._plain(), memo))
+
+    def _plain(self) -> dict[str, Any]:
+        return {
             "content": self._content.as_plain(),
             "settings": as_plain(self._settings),
             "epoch": self._shared.as_plain(),
             "assignment": None if self._assignment is None else self._assignment.as_plain(),
             "own": {name: value for name, value in self.__dict__.items() if name not in _ATTRIBUTES},
         }
-        return self._unpickled, (_PICKLE_VERSION, plain)
 
     @classmethod
     def _unpickled(cls, version: int, plain: Mapping[str, Any]) -> Self:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import logging
 import warnings
 from itertools import islice
@@ -108,6 +109,46 @@ def made_again(workers: int) -> Any:
     return {"given": given, "counted": counted, "hooked": hooked, "overfit": list(overfit.values())}
 
 
+class Rebuilding(lightning.LightningDataModule):
+    """Makes new loaders whenever it is asked.
+
+    Args:
+        workers: Worker processes of each.
+    """
+
+    def __init__(self, workers: int) -> None:
+        super().__init__()
+        self._workers = workers
+        self.made: list[Any] = []
+
+    def train_dataloader(self) -> Any:
+        self.made.append(loader(self._workers))
+        return self.made[-1]
+
+    def val_dataloader(self) -> Any:
+        return loader(self._workers, tail="pad")
+
+
+def rebuilt(workers: int) -> Any:
+    """Three epochs, a new loader for each: fit twice, a validation between; and from the middle of the second."""
+    quiet: dict[str, Any] = dict.fromkeys(("logger", "enable_progress_bar", "enable_model_summary"), False)
+    quiet |= {"reload_dataloaders_every_n_epochs": 1}
+    model, data, folder = Model(), Rebuilding(workers), FOLDER / f"rebuilt-{workers}"
+    step = len(loader(workers)) * 3 // 2
+    saved = ModelCheckpoint(folder, every_n_train_steps=step, save_top_k=-1)
+    trainer = lightning.Trainer(**SHAPE, **quiet, max_epochs=2, callbacks=[saved])
+    trainer.fit(model, datamodule=data)
+    trainer.validate(model, datamodule=data, verbose=False)
+    trainer.fit_loop.max_epochs = 3
+    trainer.fit(model, datamodule=data)
+    again = Model()
+    trainer = lightning.Trainer(**SHAPE, **quiet, max_epochs=2, enable_checkpointing=False)
+    (path,) = [one for one in folder.iterdir() if f"step={step}." in one.name]
+    trainer.fit(again, datamodule=Rebuilding(workers), ckpt_path=str(path), weights_only=False)
+    copied = [batch["id"].tolist() for batch in copy.deepcopy(data.made[-1])]
+    return {"made": len(data.made), "step": step, "epochs": model.epochs, "resumed": again.epochs, "copied": copied}
+
+
 def dropped(workers: int) -> Any:
     """Three epochs of short batches, with Lightning and with Fabric."""
     fabric = lightning.Fabric(**SHAPE)
@@ -140,6 +181,7 @@ def main() -> None:
         found[f"lightning {workers}"] = trained(workers)
         found[f"limited {workers}"] = limited(workers)
         found[f"made again {workers}"] = made_again(workers)
+        found[f"rebuilt {workers}"] = rebuilt(workers)
         found[f"dropped {workers}"] = dropped(workers)
         found[f"fabric {workers}"] = fabric(workers, FOLDER / f"fabric-{workers}.ckpt")
     report(found)

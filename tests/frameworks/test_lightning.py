@@ -43,6 +43,17 @@ def test_loaders_that_lightning_makes_again(reports: Reports, ranks: int, worker
         assert found["overfit"][0] == found["overfit"][1] == found["overfit"][2]
 
 
+def test_a_datamodule_that_rebuilds_its_loaders(reports: Reports, workers: int) -> None:
+    """Fit twice, a validation between, and resumed in the middle of the second epoch."""
+    expected = reports(f"lightning {workers}")
+    for found, whole in zip(reports(f"rebuilt {workers}"), expected, strict=True):
+        assert found["made"] == 3
+        assert found["epochs"] == whole["epochs"]
+        assert found["resumed"] == {"1": whole["epochs"]["1"][found["step"] - whole["length"] :]}
+        assert found["copied"] not in whole["epochs"].values()  # the fourth epoch
+        assert len(found["copied"]) == whole["length"]
+
+
 def test_fabric(reports: Reports, ranks: int, workers: int) -> None:
     seen = reports(f"fabric {workers}")
     for epochs in zip(*(found["epochs"] for found in seen), strict=True):
