@@ -183,7 +183,12 @@ class Stream(Pickled, IterableDataset[Any]):
     def __len__(self) -> int:
         """Batches of this rank in a whole epoch, the next one; samples, if there is no batch size."""
         if self._content.endless:
-            raise TypeError("an endless mixture has no length")
+            # A TypeError, which `list`, tqdm and Lightning take for "of unknown length".
+            total = sum(part.source.positions for part in self._content.parts)
+            raise TypeError(
+                'an endless mixture has no length, and epoch="endless" is the default with a schedule\n'
+                f"  hint: say how many samples of all ranks an epoch has: ss.Mixture(..., epoch={total})"
+            )
         self._settings.check_complete()
         return count_items(self._content, self._settings, self._rank(), self._epochs.fresh())
 
