@@ -55,21 +55,22 @@ class ForFrameworks:
     rng_types = None
     synchronized_generator = None
 
-    _arguments: Mapping[str, Any]
-    """What it was made of, by name."""
-
     _offset: int | None = 0  # our epoch less the framework's; `None`: unknown since ours was chosen
 
-    def remember_arguments(self, *parts: Mapping[str, Any]) -> None:
+    def remember_arguments(self, *parts: Mapping[str, Any]) -> dict[str, Any]:
         """Keep what this was made of, under the names by which Lightning keeps it for loaders made in its hooks.
 
         Args:
             *parts: Arguments by name.
+
+        Returns:
+            All of them.
         """
-        self._arguments = arguments = {name: value for part in parts for name, value in part.items()}
+        arguments = {name: value for part in parts for name, value in part.items()}
         saved = {"args": (), "kwargs": arguments, "arg_names": (), "default_kwargs": {}}
         vars(self).update({f"__pl_saved_{name}": value for name, value in saved.items()})
         vars(self)["__dataset"] = arguments["dataset"]
+        return arguments
 
     @property
     def iteration(self: Epochs) -> int:

@@ -115,7 +115,7 @@ class Loader(ForFrameworks, DataLoader[Any]):
                 f"ss.Loader needs a ShardDataset or a Mixture, got {type(dataset).__name__}",
                 hint="use torch's DataLoader for others",
             )
-        self.remember_arguments(
+        self._arguments = self.remember_arguments(
             arguments | {"dataset": dataset, "num_workers": num_workers, "batch_size": batch_size},
             {"collate_fn": collate_fn, "persistent_workers": persistent_workers, "compare_ranks": compare_ranks},
             {"stall": stall, "on_stats": on_stats, "stats_every": stats_every, "stats_file": stats_file},

@@ -164,7 +164,7 @@ MISTAKES = [
         "A DistributedSampler",
         'ss.Loader(ss.ShardDataset("out/"), batch_size=8, sampler=range(8))',
         "sampler",
-        "data set",
+        "dataset",
         "by themselves",
     ),
     Mistake(
@@ -259,7 +259,7 @@ MISTAKES = [
         'ds = ss.ShardDataset("out/")\n'
         "ss.Loader(ds, batch_size=8, sampler=DistributedSampler(range(64), num_replicas=2, rank=0))",
         "sampler",
-        "data set",
+        "dataset",
         "found by themselves",
     ),
     Mistake(
