@@ -3,8 +3,8 @@
     shardstream pack photos/ shards/
     python examples/train.py shards/ --steps 300
 
-Prints loss and accuracy as they go (each batch is scored before the network has learned from it), and at the end where
-the time of a step went. Needs the extras `images` and `pack`.
+Prints loss and accuracy (each batch is scored before the network has learned from it), and at the end what training
+waited for. Needs the extras `images` and `pack`.
 """
 
 import argparse
@@ -56,7 +56,8 @@ def main() -> None:
 
     console = Console()
     columns = (BarColumn(), MofNCompleteColumn(), TimeRemainingColumn(), TextColumn("{task.fields[now]}"))
-    with Progress(TextColumn("training"), *columns, console=console) as progress:
+    hidden = not console.is_terminal
+    with Progress(TextColumn("training"), *columns, console=console, transient=True, disable=hidden) as progress:
         task = progress.add_task("training", total=args.steps, now="")
         endless = chain.from_iterable(repeat(batches))  # each completed iteration goes on with the next epoch's order
         for step, (images, labels) in enumerate(islice(endless, args.steps), 1):
@@ -73,7 +74,8 @@ def main() -> None:
             progress.update(task, advance=1, now=now)
             if step % 50 == 0 or step == args.steps:
                 console.print(f"step {step:5d}  {now}")
-    console.print(batches.stats.report(), soft_wrap=True)
+    stats = batches.stats  # print(stats.report()) shows how long each part of a step took
+    console.print(f"{stats.samples_per_second:,.0f} images/s; {stats.diagnosis().advice}", soft_wrap=True)
 
 
 if __name__ == "__main__":

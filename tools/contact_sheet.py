@@ -1,15 +1,17 @@
 #!/usr/bin/env python3
-"""Draw one augmented batch of a packed data set, with its labels, as training gets it.
+"""Draw 32 augmented images of a packed dataset with their labels, as training gets them.
 
-    python tools/contact_sheet.py SHARDS OUT.png [--size 160] [--seed 0]
+    python tools/contact_sheet.py SHARDS OUT.png [--what "crops of 20 photographs"] [--size 160] [--seed 0]
 
-Eight by four samples of the first shuffled batch, cropped and flipped as in examples/train.py, class names beneath
-(keys where there are no classes). Needs the extras `images` and `pillow`.
+Eight by four images, cropped and flipped as in examples/train.py, with class names beneath (keys if there are no
+classes). They are chosen from the first shuffled batches: of each class the images with the most to see, and none that
+looks like another. The same dataset and seed give the same picture. Needs the extras `images` and `pillow`.
 """
 
 from __future__ import annotations
 
 import argparse
+from itertools import islice
 from pathlib import Path
 
 import numpy as np
@@ -19,6 +21,8 @@ from PIL import Image, ImageDraw, ImageFont
 import shardstream as ss
 
 COLUMNS, ROWS = 8, 4
+CANDIDATES = 40  # for each tile: in the demo 64 of each class, enough for its dullest photographs
+GRID = 32  # composition is judged at 32 x 32, where texture and noise are gone
 GAP, MARGIN, CAPTION, TITLE = 12, 28, 26, 44  # pixels
 PAPER, INK, PALE = "#faf9f6", "#26251f", "#8a877c"
 
@@ -59,38 +63,77 @@ def sheet(images: NDArray[np.uint8], captions: list[str], title: str, note: str)
     return page
 
 
+def grids(images: NDArray[np.uint8]) -> NDArray[np.float32]:
+    """Images (B, H, W, 3) as float32 (B, GRID, GRID, 3) of 0 to 1, each cell a mean."""
+    cells = images.shape[1] // GRID
+    cut = images[:, : cells * GRID, : cells * GRID].reshape(len(images), GRID, cells, GRID, cells, 3)
+    return np.asarray(cut.mean((2, 4)) / 255, np.float32)
+
+
+def choose(images: NDArray[np.uint8], labels: list[str], count: int) -> list[int]:
+    """Numbers of ``count`` images with much to see that differ: one of each class, then a second one, ..."""
+    small = grids(images)
+    edges = np.abs(np.diff(small, axis=1))[:, :, :-1].sum(-1) + np.abs(np.diff(small, axis=2))[:, :-1].sum(-1)
+    # The root, so that one bright corner does not count as an image full of things; and light with dark.
+    value = np.sqrt(edges).mean((1, 2)) * np.sqrt(small.std((1, 2)).mean(1))
+    distance = np.full(len(images), 1.0)
+    classes = np.array(labels)
+    times = dict.fromkeys(labels, 0)
+    chosen: list[int] = []
+    while len(chosen) < min(count, len(images)):
+        fewest = min(times.values())
+        open_classes = [label for label, number in times.items() if number == fewest]
+        rest = np.where(np.isin(classes, open_classes), value * distance, -1)
+        rest[chosen] = -1
+        if rest.max() < 0:  # a class has no more images
+            times = {label: number for label, number in times.items() if label not in open_classes}
+            continue
+        best = int(rest.argmax())
+        chosen.append(best)
+        times[labels[best]] += 1
+        for other in (small[best], small[best][:, ::-1]):  # its mirror image is nothing new
+            distance = np.minimum(distance, np.abs(small - other).mean((1, 2, 3)))
+    return chosen
+
+
 def main() -> None:
-    """Draw the first batch of a data set."""
+    """Draw the sheet."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("url")
     parser.add_argument("out", type=Path)
+    parser.add_argument("--what", default="images", help="what the samples are, for the title (default %(default)s)")
     parser.add_argument("--size", type=int, default=160, help="width and height of a tile, in pixels")
     parser.add_argument("--seed", type=int, default=0)
     args = parser.parse_args()
 
     manifest = ss.Manifest.load(args.url)
-    crop = ss.decode.RandomResizedCrop(args.size, flip=True, source="jpg;png;webp")
+    tiles = COLUMNS * ROWS
+    # Large crops: a tile shows what its class is.
+    crop = ss.decode.RandomResizedCrop(args.size, scale=(0.5, 1), flip=True, source="jpg;png;webp")
     labels = {"cls": None} if "cls" in manifest.fields else {}
     dataset = ss.ShardDataset(
         args.url,
         fields={"jpg": crop, **labels},
         shuffle=True,
         seed=args.seed,
-        batch_size=min(COLUMNS * ROWS, manifest.samples),
+        batch_size=min(tiles, manifest.samples),
     )
-    batch = dataset.peek()
-    captions = [key.rpartition("/")[2] for key in batch["__key__"]]
+    batches = list(islice(dataset, CANDIDATES))
+    images = np.concatenate([batch["jpg"].permute(0, 2, 3, 1).numpy() for batch in batches])
+    captions = [key.rpartition("/")[2] for batch in batches for key in batch["__key__"]]
     if labels and manifest.classes:
-        captions = [manifest.classes[label].replace("-", " ").replace("_", " ") for label in batch["cls"].tolist()]
+        numbers = [number for batch in batches for number in batch["cls"].tolist()]
+        captions = [manifest.classes[number].replace("-", " ").replace("_", " ") for number in numbers]
+    chosen = choose(images, captions, tiles)
     page = sheet(
-        batch["jpg"].permute(0, 2, 3, 1).numpy(),
-        captions,
-        f"one augmented batch: {len(captions)} of {manifest.samples:,} photographs",
-        f"RandomResizedCrop({args.size}, flip=True)",
+        images[chosen],
+        [captions[i] for i in chosen],
+        f"{len(chosen)} of {manifest.samples:,} {args.what}",
+        f"RandomResizedCrop({args.size}, scale=(0.5, 1), flip=True)",
     )
     args.out.parent.mkdir(parents=True, exist_ok=True)
     page.save(args.out)
-    print(f"{args.out}: {page.width} × {page.height} pixels")
+    print(f"{args.out} shows {len(chosen)} of the images, cropped and flipped at random")
 
 
 if __name__ == "__main__":

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Make a folder of real photographs in classes, with ImageNet's mix of sizes, for the demo and for benchmarks.
+"""Make a directory of real images in classes, with ImageNet's mix of sizes, for the demo and for benchmarks.
 
     python tools/make_photos.py OUT [--count 2400] [--seed 0] [--workers 2] [--source auto|debian|python]
 
@@ -10,10 +10,10 @@ zoom, JPEG quality and subsampling as ImageNet's do.
 The collection comes from Debian's wallpaper packages (downloaded with `apt-get download`, never installed) or, where
 there is no apt or no network for it, from the photographs inside the Python packages scikit-learn and scikit-image.
 
-Writes OUT/CLASS/NNNNN.jpg, and beside the folder OUT.tsv with one `path<TAB>label` a line, labels counting the classes
-in alphabetical order: two forms that `shardstream pack` takes. The same arguments and collection make the same files,
-whatever the number of workers; a finished OUT is left as it is. Needs Pillow and rich. Exit status: 0 done, 3 no
-collection could be had.
+Writes OUT/CLASS/NNNNN.jpg. Beside the directory, OUT.tsv has one `path<TAB>label` a line, with classes numbered in
+alphabetical order. `shardstream pack` takes both. OUT.json says how OUT was made. The same arguments and collection
+make the same files, whatever the number of workers, and a finished OUT is left as it is. Needs Pillow and rich.
+Exit status: 0 done, 3 no collection was available.
 """
 
 from __future__ import annotations
@@ -131,6 +131,12 @@ def from_python(_folder: Path) -> Collection:
 
 
 SOURCES: dict[str, Callable[[Path], Collection]] = {"debian": from_debian, "python": from_python}
+ORIGINS = {"debian": "Debian's wallpaper packages", "python": "scikit-learn and scikit-image"}
+
+
+def described(count: int, photographs: int) -> str:
+    """What the images are."""
+    return f"{count:,} crops of {photographs} photographs"
 
 
 def crops(label: str, photograph: Path, count: int, seed: int, out: Path) -> int:
@@ -167,7 +173,7 @@ def make(collection: Collection, out: Path, count: int, seed: int, workers: int)
             pool.submit(crops, label, collection[label], share, seed, out)
             for label, share in zip(labels, shares, strict=True)
         ]
-        for job in track(jobs, description="cutting photographs"):
+        for job in track(jobs, description="cutting images", transient=True, disable=not sys.stdout.isatty()):
             job.result()
     return [
         f"{label}/{i:05d}.jpg\t{number}"
@@ -201,14 +207,17 @@ def main() -> None:
     parser.add_argument("--source", choices=["auto", *SOURCES], default="auto")
     args = parser.parse_args()
 
-    made, listed = args.out / ".made.json", args.out.with_name(f"{args.out.name}.tsv")
+    made, listed = (args.out.with_name(f"{args.out.name}.{kind}") for kind in ("json", "tsv"))
     wanted = {"count": args.count, "seed": args.seed, "source": args.source}
-    had = json.loads(made.read_text())["arguments"] if made.exists() else None
-    if had is not None and had == (wanted if args.source != "auto" else {**wanted, "source": had["source"]}):
-        print(f"{args.count} photographs stand in {args.out} already")
-        return
-    if args.out.exists() and not made.exists() and any(args.out.iterdir()):
-        parser.error(f"{args.out} holds something else; name a new folder")
+    there = sorted(os.listdir(args.out)) if args.out.exists() else []
+    had = json.loads(made.read_text()) if made.exists() else {}
+    if there and had.get("classes") == there:
+        given = {**wanted, "source": had["arguments"]["source"]} if args.source == "auto" else wanted
+        if had["arguments"] == given:
+            print(f"{args.out}/ already has {described(args.count, len(there))}")
+            return
+    elif there:
+        parser.error(f"{args.out} holds something else; name a new directory")
     args.out.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=args.out.parent, prefix=".photographs-") as scratch:
         # Made aside and renamed, so that a folder of this name is always a whole one.
@@ -216,12 +225,12 @@ def main() -> None:
         fresh.mkdir()
         name, collection = find_collection(args.source, Path(scratch))
         lines = make(collection, fresh, args.count, args.seed, args.workers)
-        (fresh / made.name).write_text(json.dumps({"arguments": wanted, "from": name, "classes": len(collection)}))
         if args.out.exists():
             shutil.rmtree(args.out)
         listed.write_text("".join(f"{args.out.name}/{line}\n" for line in lines))
+        made.write_text(json.dumps({"arguments": wanted, "from": name, "classes": sorted(collection)}))
         fresh.rename(args.out)
-    print(f"{args.count} photographs of {len(collection)} classes in {args.out} (from {name})")
+    print(f"{args.out}/ has {described(args.count, len(collection))} (from {ORIGINS[name]})")
 
 
 if __name__ == "__main__":

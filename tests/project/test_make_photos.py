@@ -1,13 +1,15 @@
-"""The demo's photographs: the same files from the same arguments, a whole folder or none."""
+"""The demo's images: the same files from the same arguments, a whole directory or none; and the picture of them."""
 
 from __future__ import annotations
 
 import hashlib
 import json
+import runpy
 import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 TOOLS = Path(__file__).resolve().parents[2] / "tools"
@@ -63,10 +65,10 @@ def test_a_finished_folder_is_left_and_other_arguments_replace_it(tmp_path: Path
     out = tmp_path / "photos"
     assert run(out).returncode == 0
     before = contents(out)
-    assert "already" in run(out).stdout
+    assert "already has 9 crops of 2 photographs" in run(out).stdout
     assert run(out, "--seed", "1").returncode == 0
     after = contents(out)
-    assert json.loads((out / ".made.json").read_text())["arguments"]["seed"] == 1
+    assert json.loads(out.with_name("photos.json").read_text())["arguments"]["seed"] == 1
     assert before.keys() == after.keys()
     assert before["blue/00000.jpg"] != after["blue/00000.jpg"]
 
@@ -86,3 +88,23 @@ def test_without_any_collection_the_status_says_so(tmp_path: Path) -> None:
     assert done.returncode == 3
     assert "no photographs" in done.stderr
     assert list(tmp_path.iterdir()) == []
+
+
+def test_the_picture_shows_each_class_before_any_comes_twice_and_no_dull_or_equal_images() -> None:
+    choose = runpy.run_path(str(TOOLS / "contact_sheet.py"))["choose"]
+    rng = np.random.default_rng(0)
+    images = np.full((24, 64, 64, 3), 90, np.uint8)  # four classes of six images, of which two have much to see
+    for label in range(4):
+        for number in (1, 4):
+            tiles = rng.integers(0, 256, (8, 8, 3), dtype=np.uint8)
+            images[6 * label + number] = np.kron(tiles, np.ones((8, 8, 1), np.uint8))
+        images[6 * label + 5] = images[6 * label + 1][:, ::-1]  # the mirror image
+    labels = [f"class {i // 6}" for i in range(24)]
+    chosen = choose(images, labels, 8)
+    assert chosen == choose(images, labels, 8)
+    assert {labels[i] for i in chosen[:4]} == set(labels)
+    assert sorted(i // 6 for i in chosen) == [0, 0, 1, 1, 2, 2, 3, 3]
+    for label in range(4):
+        first, second = sorted(i - 6 * label for i in chosen if i // 6 == label)
+        assert {first, second} in ({1, 4}, {4, 5})
+    assert len(choose(images, labels, 99)) == 24
