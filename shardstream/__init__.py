@@ -27,6 +27,9 @@ from shardstream import errors
 from shardstream.attributes import imported_attribute
 from shardstream.version import __version__ as __version__
 
+if sys.platform in ("win32", "cygwin"):
+    raise ImportError("shardstream does not run on Windows; install it in WSL, the Linux that `wsl --install` brings")
+
 if TYPE_CHECKING:
     from shardstream import augment, decode, testing
     from shardstream import diagnose as diagnose  # not in `__all__`: its verbs are

@@ -75,3 +75,12 @@ def test_without_locks_limits_and_proc(tmp_path: Path) -> None:
         "200\n"
         "None None\n"
     )
+
+
+def test_on_windows_the_import_names_wsl_in_one_sentence() -> None:
+    program = 'import sys; sys.platform = "win32"; import shardstream'
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 1
+    last = done.stderr.splitlines()[-1]
+    assert last.startswith("ImportError: shardstream does not run on Windows")
+    assert "WSL" in last
