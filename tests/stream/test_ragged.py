@@ -106,6 +106,18 @@ def test_slices_are_rows_on_the_same_memory() -> None:
     assert [row.tolist() for row in shaped[::3]] == [[[1, 1]], [[2, 2], [2, 2]]]
 
 
+def test_numbers_and_masks_choose_rows() -> None:
+    rows = ss.Ragged.of([torch.arange(length) for length in (2, 0, 3, 1)])
+    for chosen in ([2, 0], [3, 3, -1], [], [1]):
+        found = rows[torch.tensor(chosen, dtype=torch.int64)]
+        assert [row.tolist() for row in found] == [rows[i].tolist() for i in chosen]
+    assert [row.tolist() for row in rows[rows.lengths > 1]] == [[0, 1], [0, 1, 2]]
+    with pytest.raises(IndexError):
+        rows[torch.tensor([4])]
+    shaped = ss.Ragged.of([torch.ones(2, 2), torch.zeros(1, 2)])
+    assert shaped[torch.tensor([1])].padded().tolist() == [[[0, 0]]]
+
+
 def test_padded_rows_are_one_tensor() -> None:
     rows = flat(3, 0, 2)
     assert rows.padded().tolist() == [[30, 31, 32], [0, 0, 0], [20, 21, 0]]

@@ -16,10 +16,11 @@ from shardstream.stream.tensors.slabs import empty_slab, torch_dtype
 
 
 class Ragged:  # no Sequence: torch's DataLoader would make a list of one, and so would other libraries
-    """A batch of arrays of different sizes: one slab, indexed into views.
+    """A batch of arrays of different sizes, all in one tensor.
 
-    ``rows[3]`` is a tensor, ``rows[2:5]`` a `Ragged`; both are views, but for slices with a step. ``len(rows)`` counts
-    rows. ``docs/ragged.md`` says where it comes from, and how models take it.
+    ``rows[3]`` is a tensor, ``rows[2:5]`` a `Ragged`: both are views. A slice with a step, row numbers as an integer
+    tensor, or a mask as a bool tensor (B,) give a `Ragged` that is a copy. ``len(rows)`` counts rows.
+    ``docs/ragged.md`` says where it comes from, and how models take it.
 
     Args:
         values: All elements, row after row: (total,), any dtype.
@@ -80,17 +81,21 @@ class Ragged:  # no Sequence: torch's DataLoader would make a list of one, and s
     @overload
     def __getitem__(self, index: int) -> torch.Tensor: ...
     @overload
-    def __getitem__(self, index: slice) -> Ragged: ...
-    def __getitem__(self, index: int | slice) -> torch.Tensor | Ragged:
+    def __getitem__(self, index: slice | torch.Tensor) -> Ragged: ...
+    def __getitem__(self, index: int | slice | torch.Tensor) -> torch.Tensor | Ragged:
+        if isinstance(index, torch.Tensor) and index.ndim == 1:
+            return self._take(torch.arange(len(self))[index.cpu()].tolist())
         if isinstance(index, slice):
-            return self._slice(range(len(self))[index])
+            chosen = range(len(self))[index]
+            return self._slice(chosen) if chosen.step == 1 else self._take(chosen)
         i = range(len(self))[index]
         row = self.values[int(self.offsets[i]) : int(self.offsets[i + 1])]
         return row if self.shapes is None else row.reshape(self.shapes[i].tolist())
 
+    def _take(self, rows: Sequence[int]) -> Ragged:
+        return Ragged.of([self[i] for i in rows]) if rows else self._slice(range(0))
+
     def _slice(self, chosen: range) -> Ragged:
-        if chosen and chosen.step != 1:
-            return Ragged.of([self[i] for i in chosen])
         start, stop = (chosen.start, chosen.stop) if chosen else (0, 0)
         offsets = self.offsets[start : stop + 1]
         values = self.values[int(offsets[0]) : int(offsets[-1])]
