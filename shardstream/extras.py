@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import importlib
+import json
 from types import ModuleType
 from typing import Any
+from urllib.parse import unquote, urlsplit
 
 from shardstream.errors import MissingExtraError
 
@@ -35,8 +37,35 @@ def require(module: str, *, extra: str, purpose: str) -> ModuleType:
     except ImportError as error:
         raise MissingExtraError(
             f"the package {module.split('.')[0]!r} is needed {purpose}, but cannot be imported ({error})",
-            hint=f'pip install "shardstream[{extra}]"',
+            hint=install_command(extra),
         ) from error
+
+
+def install_command(extra: str) -> str:
+    """The command that installs an extra from where this package was installed: a checkout, a file, or an index.
+
+    Args:
+        extra: One of the extras of pyproject.toml.
+
+    Example:
+        >>> install_command("zarr").startswith("pip install ")
+        True
+    """
+    from importlib import metadata  # as in `lacking`
+
+    try:
+        text = metadata.distribution("shardstream").read_text("direct_url.json")
+    except metadata.PackageNotFoundError:
+        text = None
+    origin = json.loads(text) if text else {}
+    url, vcs = origin.get("url"), origin.get("vcs_info")
+    if url is None:
+        return f'pip install "shardstream[{extra}]"'
+    if origin.get("dir_info", {}).get("editable"):
+        return f'pip install -e "{unquote(urlsplit(url).path)}[{extra}]"'
+    if vcs is not None:
+        url = f"{vcs['vcs']}+{url}@{vcs['commit_id']}"
+    return f'pip install "shardstream[{extra}] @ {url}"'
 
 
 def private(owner: Any, name: str, package: str) -> Any:

@@ -20,6 +20,7 @@ from shardstream.cli.app import app
 from shardstream.cli.report import duration, plural, size
 from shardstream.cli.verbs import pack as pack_verb
 from shardstream.cli.verbs import repack as repack_verb
+from shardstream.extras import install_command
 from shardstream.images.encode import encode
 from shardstream.options import options_of
 from shardstream.pack.execution import workers as workers_module
@@ -386,7 +387,7 @@ def test_without_typer_it_says_what_to_install(
     with pytest.raises(SystemExit) as caught:
         cli.main()
     assert caught.value.code == 2
-    assert 'pip install "shardstream[pack]"' in capsys.readouterr().err
+    assert install_command("pack") in capsys.readouterr().err
 
 
 def test_without_typer_the_package_run_as_a_program_says_so(tmp_path: Path) -> None:
@@ -397,7 +398,7 @@ def test_without_typer_the_package_run_as_a_program_says_so(tmp_path: Path) -> N
     assert (done.returncode, done.stdout) == (2, "")
     assert done.stderr.splitlines() == [
         "error: the package 'typer' is needed for the command shardstream, but cannot be imported (not installed)",
-        '  hint: pip install "shardstream[pack]"',
+        f"  hint: {install_command('pack')}",
     ]
 
 

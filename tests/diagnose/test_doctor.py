@@ -21,6 +21,7 @@ from shardstream.diagnose.doctor import caching, gpus, memory, packages, process
 from shardstream.diagnose.doctor.gpus import Gpus, TorchBuild
 from shardstream.diagnose.doctor.workload import Workload
 from shardstream.errors import UsageError
+from shardstream.extras import install_command
 from shardstream.testing import make_dataset
 from shardstream.threads import cores_left
 
@@ -154,13 +155,13 @@ def test_torch_that_cannot_be_imported_is_found(tmp_path: Path, monkeypatch: pyt
 def test_decoders_that_are_missing_or_slow() -> None:
     assert packages.pillow({}).level == "warn"
     assert packages.pillow({"Pillow-SIMD": "9.5.0.post2"}).level == "ok"
-    assert level_and_fix(packages.jpeg(None)) == ("warn", 'pip install "shardstream[images]"')
+    assert level_and_fix(packages.jpeg(None)) == ("warn", install_command("images"))
     assert packages.built_with_simd([b"libjpeg-turbo version 3.1.2"]) is False
     assert packages.built_with_simd([b"no library of that name"]) is None
     slow = packages.jpeg(packages.JpegLibrary("1.9.0", simd=False, switched_off=False))
     assert slow.level == "warn"
     assert "no SIMD" in slow.fact
-    assert level_and_fix(packages.numba(None)) == ("warn", 'pip install "shardstream[pack]"')
+    assert level_and_fix(packages.numba(None)) == ("warn", install_command("pack"))
 
 
 def test_the_installed_libjpeg_turbo_has_simd() -> None:

@@ -5,6 +5,7 @@ import os
 import pytest
 
 from shardstream.errors import FormatError, MissingExtraError, StorageError
+from shardstream.extras import install_command
 from shardstream.formats.isolated import host
 from shardstream.formats.isolated.host import Program
 
@@ -13,7 +14,7 @@ ANSWERS = "tests.formats.answering"
 
 @pytest.fixture
 def program():
-    made = Program(ANSWERS, "the library", "pip install it", patience=20.0)
+    made = Program(ANSWERS, "the library", "zarr", patience=20.0)
     yield made
     for child in made._idle:
         child.kill()
@@ -36,7 +37,7 @@ def test_it_answers_and_is_kept(program):
     ],
 )
 def test_what_goes_wrong_is_an_error_and_the_next_one_is_answered(what, match):
-    program = Program(ANSWERS, "the library", "pip install it", memory=1 << 30)
+    program = Program(ANSWERS, "the library", "zarr", memory=1 << 30)
     with pytest.raises(FormatError, match=match) as caught:
         list(program.ask({"do": what}, "file:///a.h5"))
     assert caught.value.place["url"] == "file:///a.h5"
@@ -45,7 +46,7 @@ def test_what_goes_wrong_is_an_error_and_the_next_one_is_answered(what, match):
 
 
 def test_what_hangs_is_ended():
-    program = Program(ANSWERS, "the library", "pip install it", patience=1.0)
+    program = Program(ANSWERS, "the library", "zarr", patience=1.0)
     with pytest.raises(FormatError, match="said nothing for 1 s"):
         list(program.ask({"do": "hang"}, "u"))
 
@@ -53,7 +54,7 @@ def test_what_hangs_is_ended():
 def test_what_is_missing_is_named(program):
     with pytest.raises(MissingExtraError, match="'no_such_package'") as caught:
         list(program.ask({"do": "lack"}, "u"))
-    assert caught.value.hint == "pip install it"
+    assert caught.value.hint == install_command("zarr")
 
 
 def test_an_error_of_the_host_ends_the_process(program):

@@ -9,6 +9,10 @@ from collections.abc import Iterator
 from importlib.metadata import PackageNotFoundError, metadata, packages_distributions
 from pathlib import Path
 
+import pytest
+
+from shardstream.extras import install_command
+
 ROOT = Path(__file__).resolve().parents[2]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
 EXTRAS: dict[str, list[str]] = PROJECT["project"]["optional-dependencies"]
@@ -131,3 +135,22 @@ def test_the_license_of_everything_that_is_installed_with_us_is_told() -> None:
     assert set(told) == packages
     found = {package: stated for package in packages if (stated := stated_license(package)) is not None}
     assert found == {package: told[package] for package in found}
+
+
+@pytest.mark.parametrize(
+    ("origin", "command"),
+    [
+        (None, 'pip install "shardstream[zarr]"'),
+        ('{"url": "file:///home/a%20b", "dir_info": {"editable": true}}', 'pip install -e "/home/a b[zarr]"'),
+        ('{"url": "file:///home/it", "dir_info": {}}', 'pip install "shardstream[zarr] @ file:///home/it"'),
+        (
+            '{"url": "https://a.org/it", "vcs_info": {"vcs": "git", "commit_id": "1f"}}',
+            'pip install "shardstream[zarr] @ git+https://a.org/it@1f"',
+        ),
+    ],
+)
+def test_hints_install_extras_from_where_the_package_came(
+    origin: str | None, command: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("importlib.metadata.PathDistribution.read_text", lambda _self, _name: origin)
+    assert install_command("zarr") == command

@@ -9,6 +9,7 @@ import pytest
 
 import shardstream as ss
 from shardstream import testing
+from shardstream.extras import install_command
 
 
 def run(code: str, folder) -> str:
@@ -70,7 +71,7 @@ for kind in ("jpg", "png"):
         print(error)
 """
     said = run(code, tmp_path)
-    assert said.count('pip install "shardstream[pillow]"') == 2
+    assert said.count(install_command("pillow")) == 2
     assert "'PIL' is needed" in said
 
 

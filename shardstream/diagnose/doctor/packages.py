@@ -12,7 +12,7 @@ from importlib import metadata
 from pathlib import Path
 
 from shardstream.diagnose.doctor.finding import Finding
-from shardstream.extras import NEWEST_TESTED
+from shardstream.extras import NEWEST_TESTED, install_command
 from shardstream.images.backends import simplejpeg
 
 _NUMBER = re.compile(r"\d+(?:\.\d+)*")
@@ -131,7 +131,7 @@ def pillow(found: Mapping[str, str]) -> Finding:
         fix = "pip uninstall -y Pillow Pillow-SIMD && pip install Pillow-SIMD"
         return Finding("Pillow", "warn", f"{names} overwrite each other's files", fix)
     if not found:
-        fix = 'pip install "shardstream[pillow]"'
+        fix = install_command("pillow")
         return Finding("Pillow", "warn", "not installed: only JPEG files can be decoded", fix)
     return Finding("Pillow", "ok", names if "Pillow-SIMD" in found else f"{names}, not Pillow-SIMD")
 
@@ -139,7 +139,7 @@ def pillow(found: Mapping[str, str]) -> Finding:
 def jpeg(found: JpegLibrary | None) -> Finding:
     """simplejpeg, which decodes JPEG files fast where its libjpeg-turbo has SIMD."""
     if found is None:
-        fix = 'pip install "shardstream[images]"'
+        fix = install_command("images")
         return Finding("simplejpeg", "warn", "not installed: Pillow decodes JPEG files, more slowly", fix)
     name = f"simplejpeg {found.version}"
     if found.switched_off:
@@ -154,7 +154,7 @@ def jpeg(found: JpegLibrary | None) -> Finding:
 def numba(version: str | None) -> Finding:
     """numba, which packing needs to make JPEG files addressable."""
     if version is None:
-        fix = 'pip install "shardstream[pack]"'
+        fix = install_command("pack")
         return Finding("numba", "warn", "not installed: packing cannot make JPEG files addressable", fix)
     return Finding("numba", "ok", f"numba {version}")
 

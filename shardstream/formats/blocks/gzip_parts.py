@@ -14,7 +14,7 @@ from typing import NamedTuple
 import xxhash
 
 from shardstream.errors import DecodeError, FormatError, MissingExtraError, UnsupportedError
-from shardstream.extras import require
+from shardstream.extras import install_command, require
 from shardstream.formats.blocks import BlockList
 from shardstream.formats.blocks.codecs import CODECS, LARGEST, inflate
 from shardstream.formats.blocks.found_blocks import LARGEST_WHOLE, PACK, FoundBlocks, small_block, too_large
@@ -32,7 +32,6 @@ _READ = 1 << 20
 _DECOMPRESS = "decompress it, or write several files"
 _HEAD = struct.Struct("<5sBBQQIII")  # magic, version, flags, sizes, spacing, window, points
 _POINT = struct.Struct("<QQBB")  # where it is stored and inflated, bits, whether there is a window
-_INSTALL = f'pip install "shardstream[gzip]" reads it in parts; {PACK}'
 
 
 class _Point(NamedTuple):
@@ -65,7 +64,9 @@ def gzip_blocks(data: ObjectBytes) -> FoundBlocks:
     except MissingExtraError as error:
         whole = small_block(data, "gzip", LARGEST_WHOLE)
         if whole is None:
-            raise too_large(data, "gzip", LARGEST_WHOLE, hint=_INSTALL) from error
+            raise too_large(
+                data, "gzip", LARGEST_WHOLE, hint=f"{install_command('gzip')} reads it in parts; {PACK}"
+            ) from error
         return whole
 
 

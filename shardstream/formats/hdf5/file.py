@@ -19,7 +19,7 @@ SIGNATURE = b"\x89HDF\r\n\x1a\n"
 PROGRAM = Program(
     "shardstream.formats.hdf5.program",
     "the HDF5 library",
-    'pip install "shardstream[hdf5]"',
+    "hdf5",
     memory=4 << 30,
     patience=60.0,
 )

@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from shardstream.errors import FormatError, MissingExtraError, UnsupportedError
+from shardstream.extras import install_command
 from shardstream.formats.isolated.wire import ASK, END, LACKS, SOME, WRONG, packed, received
 from shardstream.formats.scans.object_bytes import FETCH_AGAIN
 
@@ -48,21 +49,21 @@ class Program:
     Attributes:
         module: What answers there, see `child.main`.
         title: What messages call the library.
-        install: What installs it, for the hint where it is missing.
+        extra: The extra that brings it, for the hint if it is missing.
         memory: Bytes that a process may have; 0 for any.
         patience: Seconds within which something has to be heard of it.
     """
 
     module: str
     title: str
-    install: str
+    extra: str
     memory: int = 0
     patience: float = 120.0
     _idle: list[_Child] = field(default_factory=list, compare=False, repr=False)
     _lock: threading.Lock = field(default_factory=threading.Lock, compare=False, repr=False)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return Program, (self.module, self.title, self.install, self.memory, self.patience)
+        return Program, (self.module, self.title, self.extra, self.memory, self.patience)
 
     def ask(self, request: Any, url: str, answer: Answer | None = None) -> Iterator[Any]:
         """Parts of the answer, as they come.
@@ -101,7 +102,7 @@ class Program:
             raise MissingExtraError(
                 f"the package {name.partition('.')[0]!r} is needed to read this, but cannot be imported ({text})",
                 url=url,
-                hint=self.install,
+                hint=install_command(self.extra),
             )
         if kind == WRONG:
             what, hint, at = content

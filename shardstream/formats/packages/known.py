@@ -35,8 +35,7 @@ class PackageFormat:
 
 
 def _program(module: str, title: str, extra: str) -> Program:
-    install = f'pip install "shardstream[{extra}]"'
-    return Program(f"{__package__}.{module}", title, install, patience=_PATIENCE_S)
+    return Program(f"{__package__}.{module}", title, extra, patience=_PATIENCE_S)
 
 
 ZARR = PackageFormat("zarr", "Zarr", _program("zarr", "zarr", "zarr"))

@@ -20,7 +20,7 @@ from email.utils import parsedate_to_datetime
 from typing import Any, TypeVar
 
 from shardstream.errors import AccessError, MissingExtraError, NotFoundError, StorageError, UsageError, did_you_mean
-from shardstream.extras import private, require
+from shardstream.extras import install_command, private, require
 from shardstream.storage.base.address import Address
 from shardstream.storage.base.location import Location
 from shardstream.storage.base.policy import seconds
@@ -124,7 +124,7 @@ def _class_of(protocol: str, url: str) -> Any:
         raise MissingExtraError(
             f"fsspec needs another package for {protocol}:// URLs",
             url=url,
-            hint=(f'pip install "shardstream[{package}]"' if package in _EXTRAS else f"pip install {package}")
+            hint=(install_command(package) if package in _EXTRAS else f"pip install {package}")
             if package
             else f"fsspec says: {error}",
         ) from error
