@@ -4,10 +4,10 @@
 - Two builds, of copies of the tree that differ in all but what the files hold, are equal to the byte, and the source
   distribution builds the same wheel.
 - The wheel holds the package whole, ``py.typed``, the license, the command and its manual page, and nothing else; the
-  source distribution holds all that is tracked, but for large data of other libraries.
+  source distribution holds all that is tracked, and a slice of the tests passes in it, with its own package.
 - The metadata say what pyproject.toml says, and pass ``twine check --strict``.
-- Where the project lives is said by ``--base-url`` alone: it becomes ``Project-URL``, and the links of the README
-  become absolute, in the form that GitHub and GitLab have.
+- ``Repository`` under ``[project.urls]`` in pyproject.toml is the one place that says where the project is. With it the
+  links of the README become absolute, in the form that GitHub and GitLab have.
 """
 
 from __future__ import annotations
@@ -31,8 +31,14 @@ from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).resolve().parent.parent
-LEFT_OUT = ("tests/golden/foreign/", ".ci/", ".github/", ".pre-commit-config.yaml")
-"""What is tracked, and not in the source distribution."""
+SLICE = (
+    "tests/golden",
+    "tests/shards",
+    "tests/formats/test_mds.py",
+    "tests/project/test_tree.py",
+    "tests/project/test_readme.py",
+)
+"""Tests that run from the unpacked source distribution: those of files that only it could lack."""
 _MANUAL = "share/man/man1/shardstream.1"
 
 
@@ -68,6 +74,12 @@ def version_of(root: Path) -> str:
     return found[1]
 
 
+def address_of(root: Path) -> str | None:
+    """Where the project is; None if that is not said yet."""
+    urls = tomllib.loads((root / "pyproject.toml").read_text())["project"].get("urls", {})
+    return urls["Repository"].rstrip("/") if "Repository" in urls else None
+
+
 def git(*arguments: str) -> str:
     """What git prints."""
     return subprocess.run(["git", *arguments], cwd=ROOT, capture_output=True, text=True, check=True).stdout
@@ -83,7 +95,7 @@ def look_at_tree(findings: Findings, root: Path, version: str, base_url: str | N
     elif next(name for name in sections if name != "Unreleased") != version:
         findings.wrong.append(f"CHANGELOG.md: [{version}] is not the newest section")
     if base_url is None:
-        findings.open.append("the address of the project: --base-url URL")
+        findings.open.append('pyproject.toml: set the address, [project.urls] Repository = "https://HOST/OWNER/NAME"')
 
 
 def look_at_history(findings: Findings, version: str) -> None:
@@ -121,14 +133,9 @@ def add_addresses(tree: Path, base_url: str, version: str) -> None:
     """Say in a copy of the tree where the project lives."""
     readme, project = tree / "README.md", tree / "pyproject.toml"
     readme.write_text(absolute(readme.read_text(), base_url, version))
-    urls = {
-        "Homepage": base_url,
-        "Documentation": f"{base_url}/blob/v{version}/docs/index.md",
-        "Changelog": f"{base_url}/blob/v{version}/CHANGELOG.md",
-    }
-    lines = "".join(f'{name} = "{url}"\n' for name, url in urls.items())
-    text = project.read_text()
-    project.write_text(text.replace("[project.scripts]\n", f"[project.urls]\n{lines}\n[project.scripts]\n", 1))
+    pages = {"Documentation": "docs/index.md", "Changelog": "CHANGELOG.md"}
+    lines = "".join(f'{name} = "{base_url}/blob/v{version}/{path}"\n' for name, path in pages.items())
+    project.write_text(project.read_text().replace("\n[project.urls]\n", f"\n[project.urls]\n{lines}", 1))
 
 
 # ------------------------------------------------------------------------------------------------------- what is built
@@ -218,27 +225,35 @@ def look_at_addresses(findings: Findings, wheel: Path, base_url: str | None) -> 
     if base_url is None:
         findings.expect("Project-URL" not in text, "the metadata have an address that nobody gave")
         return
-    findings.expect(f"Project-URL: Homepage, {base_url}\n" in text, "the metadata do not name the address")
+    findings.expect(f"Project-URL: Repository, {base_url}\n" in text, "the metadata do not name the address")
     links = relative_links(text.partition("\n\n")[2])
     findings.expect(not links, f"links of the README lead nowhere: {', '.join(links[:5])}")
 
 
 def look_at_sdist(findings: Findings, sdist: Path, tracked: Iterable[str]) -> None:
     """Whether it holds all that is tracked."""
-    wanted = {name for name in tracked if not name.startswith(LEFT_OUT)} | {"PKG-INFO"}
+    wanted = {*tracked, "PKG-INFO"}
     with tarfile.open(sdist) as archive:
         findings.same(sdist.name, (name.partition("/")[2] for name in archive.getnames()), wanted)
+
+
+def run_slice(findings: Findings, unpacked: Path) -> None:
+    """Whether tests pass in an unpacked source distribution, with the packages of .venv and nothing of this tree."""
+    program = [str(ROOT / ".venv/bin/python"), "-m", "pytest", "-q", "-p", "no:cacheprovider", *SLICE]
+    done = subprocess.run(program, cwd=unpacked, capture_output=True, text=True, check=False)
+    print("tests of the source distribution:", done.stdout.rstrip().rpartition("\n")[2])
+    failed = re.findall(r"^(?:FAILED|ERROR) (\S+)", done.stdout, re.MULTILINE)
+    findings.expect(
+        done.returncode == 0, f"tests of the source distribution fail: {', '.join(failed[:5]) or done.stderr}"
+    )
 
 
 def main() -> int:
     """Build, look, and say what was found."""
     parser = argparse.ArgumentParser(prog="tools/release", description="Build the packages and look at them.")
     parser.add_argument("--check", action="store_true", help="leave nothing behind")
-    parser.add_argument(
-        "--base-url", metavar="URL", help="where the project lives, such as https://HOST/OWNER/shardstream"
-    )
     given = parser.parse_args()
-    base_url = given.base_url.rstrip("/") if given.base_url else None
+    base_url = address_of(ROOT)
     version, findings = version_of(ROOT), Findings()
     tracked = [name for name in git("ls-files").splitlines() if (ROOT / name).exists()]
     look_at_tree(findings, ROOT, version, base_url)
@@ -255,6 +270,8 @@ def main() -> int:
         look_at_wheel(findings, wheel, tracked, version)
         look_at_addresses(findings, wheel, base_url)
         look_at_sdist(findings, sdist, tracked)
+        (unpacked,) = (work / "unpacked").iterdir()
+        run_slice(findings, unpacked)
         twine = [sys.executable, "-m", "twine", "--no-color", "check", "--strict", *map(str, built)]
         done = subprocess.run(twine, capture_output=True, text=True, check=False)
         findings.expect(not done.returncode, f"twine check: {' '.join(done.stdout.split())}")

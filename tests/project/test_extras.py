@@ -141,8 +141,8 @@ def test_the_license_of_everything_that_is_installed_with_us_is_told() -> None:
     ("origin", "command"),
     [
         (None, 'pip install "shardstream[zarr]"'),
-        ('{"url": "file:///home/a%20b", "dir_info": {"editable": true}}', 'pip install -e "/home/a b[zarr]"'),
-        ('{"url": "file:///home/it", "dir_info": {}}', 'pip install "shardstream[zarr] @ file:///home/it"'),
+        ('{"url": "file:///srv/a%20b", "dir_info": {"editable": true}}', 'pip install -e "/srv/a b[zarr]"'),
+        ('{"url": "file:///srv/it", "dir_info": {}}', 'pip install "shardstream[zarr] @ file:///srv/it"'),
         (
             '{"url": "https://a.org/it", "vcs_info": {"vcs": "git", "commit_id": "1f"}}',
             'pip install "shardstream[zarr] @ git+https://a.org/it@1f"',

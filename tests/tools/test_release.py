@@ -66,7 +66,24 @@ def test_another_version_to_cite_and_no_address_are_found(tmp_path: Path) -> Non
     findings = release.Findings()
     release.look_at_tree(findings, tmp_path, "1.2", None)
     assert findings.wrong == ["CITATION.cff: the version is not 1.2"]
-    assert findings.open == ["the address of the project: --base-url URL"]
+    assert findings.open == ['pyproject.toml: set the address, [project.urls] Repository = "https://HOST/OWNER/NAME"']
+
+
+def test_the_address_is_in_one_place_and_gives_all_others(tmp_path: Path) -> None:
+    project = (ROOT / "pyproject.toml").read_text()
+    for stub in ("# [project.urls]", '# Repository = "https://HOST/OWNER/shardstream"'):
+        assert f"\n{stub}\n" in project
+        project = project.replace(stub, stub[2:].replace("https://HOST/OWNER/shardstream", URL))
+    (tmp_path / "pyproject.toml").write_text(project)
+    (tmp_path / "README.md").write_text("[a](docs/a.md)\n")
+    assert release.address_of(tmp_path) == URL
+    release.add_addresses(tmp_path, URL, "1.2")
+    assert tomllib.loads((tmp_path / "pyproject.toml").read_text())["project"]["urls"] == {
+        "Repository": URL,
+        "Documentation": f"{URL}/blob/v1.2/docs/index.md",
+        "Changelog": f"{URL}/blob/v1.2/CHANGELOG.md",
+    }
+    assert (tmp_path / "README.md").read_text() == f"[a]({URL}/blob/v1.2/docs/a.md)\n"
 
 
 def test_a_wheel_with_tests_and_without_a_module_is_found(tmp_path: Path) -> None:
