@@ -109,17 +109,17 @@ def main() -> None:
     manifest = ss.Manifest.load(args.url)
     tiles = COLUMNS * ROWS
     # Large crops: a tile shows what its class is.
-    crop = ss.decode.RandomResizedCrop(args.size, scale=(0.5, 1), flip=True, source="jpg;png;webp")
+    crop = ss.decode.RandomResizedCrop(args.size, scale=(0.5, 1), flip=True)
     labels = {"cls": None} if "cls" in manifest.fields else {}
     dataset = ss.ShardDataset(
         args.url,
-        fields={"jpg": crop, **labels},
+        fields={"image": crop, **labels},
         shuffle=True,
         seed=args.seed,
         batch_size=min(tiles, manifest.samples),
     )
     batches = list(islice(dataset, CANDIDATES))
-    images = np.concatenate([batch["jpg"].permute(0, 2, 3, 1).numpy() for batch in batches])
+    images = np.concatenate([batch["image"].permute(0, 2, 3, 1).numpy() for batch in batches])
     captions = [key.rpartition("/")[2] for batch in batches for key in batch["__key__"]]
     if labels and manifest.classes:
         numbers = [number for batch in batches for number in batch["cls"].tolist()]
