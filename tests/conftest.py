@@ -34,6 +34,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
+    gc.disable()  # collecting tests makes objects that stay: until it has ended, there is nothing to look for
     # A shell's background jobs ignore Ctrl-C, and so would everything that is started here and has to be interrupted.
     signal.signal(signal.SIGINT, signal.default_int_handler)
     if not config.getoption("--hypothesis-profile"):
@@ -112,6 +113,7 @@ def pytest_collection_finish() -> None:
     """What all tests have in common is looked through once, not by every collection of garbage from now on."""
     gc.collect()
     gc.freeze()
+    gc.enable()
 
 
 def _is_left_out(item: pytest.Item, of_a_test: Counter[str]) -> bool:
