@@ -155,9 +155,13 @@ def samples(count: int) -> list[dict[str, Any]]:
 
 
 @pytest.mark.parametrize(
-    ("limit", "passes"), [(20, True), (19, False), ("020", True), ("10%", True), ("9.99 %", False), (0, False)]
+    ("limit", "passes", "where"),
+    [
+        *((limit, True, "here") for limit in (20, "020", "10%")),
+        *((limit, False, "here") for limit in (19, "9.99 %", 0)),
+        *((20, True, "threads"), (19, False, "threads")),
+    ],
 )
-@pytest.mark.parametrize("where", ["here", "threads"])
 def test_a_limit_holds_however_it_is_packed(limit: int | str, passes: bool, where: str, tmp_path: Path) -> None:
     """At the end, too, which small runs reach before a share is looked at."""
     (tmp_path / "flag").touch()

@@ -172,7 +172,7 @@ def test_files_in_a_store(kind: str, request: pytest.FixtureRequest, tmp_path: P
             storage=StorageOptions(source=place.options),
             workers=workers,
         )
-        for name, workers in (("one", 0), ("two", 2))
+        for name, workers in (("one", 0), ("two", 2 if kind == "s3" else 0))
     ]
     assert tree(tmp_path / "one") == tree(tmp_path / "two")
     found = {sample["cls"]: sample["jpg"] for sample in samples(tmp_path / "one").values()}

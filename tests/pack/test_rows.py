@@ -46,7 +46,7 @@ OPTIONS: dict[str, Any] = {
 @pytest.mark.parametrize("format", ["tar", "record"])
 def test_every_line_is_there_once(source: Path, tmp_path: Path, format: Any) -> None:
     out = tmp_path / "out"
-    report = run_pack(source, out, PackOptions(format=format, **OPTIONS), workers=2)
+    report = run_pack(source, out, PackOptions(format=format, **OPTIONS), workers=0)
     rows = parquet.read_table(out / "rows.parquet").to_pylist()
     assert sorted(row["line"] for row in rows) == list(range(3, 44))
     assert Counter(row["status"] for row in rows) == {"packed": 34, "dropped": 4, "rejected": 2, "duplicate": 1}

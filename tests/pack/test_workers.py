@@ -198,9 +198,9 @@ def long_list(folder: Path, lines: int, share: float) -> Path:
 @pytest.mark.one_in(3)
 @pytest.mark.parametrize("share", [0.0, 0.25, 0.99])
 def test_lists_of_which_much_is_missing(tmp_path: Path, share: float) -> None:
-    lines = 12_000
+    lines = 4_000
     source = long_list(tmp_path / "in", lines, share)
-    options = PackOptions(key="id", format="record", shard_size="350kB")
+    options = PackOptions(key="id", format="record", shard_size="120kB")
     whole = run_pack(source, tmp_path / "whole", options, workers=0)
     assert whole.manifest.shards > 5
     report = run_pack(source, tmp_path / "out", options, workers=2)
