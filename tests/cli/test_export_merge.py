@@ -53,7 +53,9 @@ def test_export(sets: list[Path], tmp_path: Path) -> None:
     assert "files: 5 samples as files (" in result.stdout.replace("\n", "")
     again = run("export", sets[0], tmp_path / "files", "--to", "files", "--workers", 0)
     assert "as files, 5 of them by an earlier run" in again.stdout.replace("\n", "")
-    report = json.loads(run("export", sets[1], tmp_path / "tars", "--to", "webdataset", "--json").stdout)
+    report = json.loads(
+        run("export", sets[1], tmp_path / "tars", "--to", "webdataset", "--workers", 0, "--json").stdout
+    )
     assert (report["samples"], report["kept"]) == (5, 0)
     assert run("export", sets[0], tmp_path / "tars", "--to", "webdataset").exit_code == 2
     assert run("export", sets[0], tmp_path / "new").exit_code == 2

@@ -247,7 +247,7 @@ def test_an_interrupted_bar_is_cleared_before_anything_is_said(tmp_path: Path) -
     assert found[:said].endswith(b"\x1b[2K")
 
 
-@pytest.mark.one_in(3)
+@pytest.mark.full
 @pytest.mark.parametrize("verb", [["view"], ["info"], ["info", "--json"]], ids=" ".join)
 def test_nobody_reads_any_more(evil: Path, verb: list[str]) -> None:
     ours, theirs = os.pipe()
