@@ -32,7 +32,7 @@ from ..storage.places import WebPlace
 from ..stream.making import numbered, write_dataset
 
 
-@pytest.fixture(autouse=True)
+@pytest.fixture(autouse=True, scope="module")
 def _no_loaders_of_other_tests() -> None:
     """Loaders that other tests left in cycles are runs of this process, too."""
     gc.collect()

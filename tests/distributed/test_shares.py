@@ -89,7 +89,8 @@ def handed_on(rank: int, dataset: ss.ShardDataset, method: str) -> list[list[int
 
 
 @pytest.mark.parametrize(
-    ("method", "pickled"), [("fork", True), ("fork", False), pytest.param("spawn", True, marks=pytest.mark.full)]
+    ("method", "pickled"),
+    [("fork", True), *(pytest.param(*way, marks=pytest.mark.full) for way in (("fork", False), ("spawn", True)))],
 )
 def test_a_data_set_that_a_launcher_hands_to_its_ranks_is_read_once(
     folder: Path, tmp_path: Path, method: str, pickled: bool

@@ -63,6 +63,7 @@ dist.destroy_process_group()
 """
 
 
+@pytest.mark.full
 def test_torchrun_ranks_share_an_epoch(ids: Path, tmp_path: Path) -> None:
     """Two real ranks take equal steps, and no sample comes twice."""
     import json
