@@ -67,8 +67,9 @@ def test_tars_in_zstd_frames_have_a_block_for_each(options: dict[str, bool]) -> 
 def test_compressed_tars_that_are_cut_off_or_damaged(how: str) -> None:
     tar, rng = tar_of(MEMBERS[:12]), random.Random(3)
     packed = frames(tar, 3000, write_content_size=how == "frames") if how not in PACKED else PACKED[how](tar)
-    hostile = [packed[:length] for length in range(6, len(packed), 3)]
-    for _ in range(150):
+    lengths = range(6, len(packed), 9)
+    hostile = [packed[:length] for length in lengths]
+    for _ in range(50):
         data = bytearray(packed)
         data[rng.randrange(len(data))] ^= 1 << rng.randrange(8)
         hostile.append(bytes(data))
@@ -77,7 +78,7 @@ def test_compressed_tars_that_are_cut_off_or_damaged(how: str) -> None:
             found = list(scanned(FORMAT, MemoryStore({"a.tar": data})))
         except FormatError:
             continue
-        whole = number >= len(range(6, len(packed), 3)) or how in ("frames", "streamed", "gz")
+        whole = number >= len(lengths) or how in ("frames", "streamed", "gz")
         assert whole
         assert found
 
@@ -103,7 +104,7 @@ def test_bombs_are_refused_before_they_inflate(monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setitem(sys.modules, "indexed_gzip", None)
     for module in (found_blocks, gzip_parts, zstd_frames):
         monkeypatch.setattr(module, "LARGEST_WHOLE", 4 << 20)
-    bomb = bytes(200 << 20)
+    bomb = bytes(32 << 20)
     for how in ("gz", "zst"):
         with pytest.raises(FormatError, match="larger than"):
             samples(FORMAT, MemoryStore({f"a.tar.{how}": PACKED[how](bomb)}))

@@ -365,9 +365,9 @@ def test_columns_of_one_name_are_refused():
 def test_damaged_objects_give_rows_inside_of_them_or_one_error(monkeypatch):
     monkeypatch.setattr(blocks, "_WINDOW", 256)
     data = lines(ROWS[:4])
-    for hurt in [*cut(data, 9), *flipped(data, 250), *flipped(json.dumps(ROWS[:4]).encode(), 100)]:
+    for hurt in [*cut(data, 30), *flipped(data, 60), *flipped(json.dumps(ROWS[:4]).encode(), 30)]:
         scan_bytes(FORMAT, hurt, {})
-    for hurt in flipped(data, 200, seed=1):
+    for hurt in flipped(data, 50, seed=1):
         store = MemoryStore({"object.x": hurt})
         try:
             found = list(FORMAT.scan(ObjectBytes(store, "object.x", len(hurt)), {}))

@@ -141,7 +141,7 @@ class TestCompressed:
             (tmp_path / "new").write_bytes(data)
             (tmp_path / "new").replace(path)
 
-        for length in range(len(whole)):
+        for length in range(0, len(whole), 3):
             write(whole[:length])
             if framed:
                 index["chunks"][0]["chunk_bytes"] = length
@@ -151,7 +151,7 @@ class TestCompressed:
         if framed:
             index["chunks"][0]["chunk_bytes"] = len(whole)
             rewrite(tmp_path, index)
-        for _ in range(200):
+        for _ in range(60):
             data = bytearray(whole)
             data[rng.randrange(len(data))] ^= 1 << rng.randrange(8)
             write(data)

@@ -42,6 +42,7 @@ def read_all(folder: Path, **how: Any) -> None:
         reader[row]
 
 
+@pytest.mark.one_in(3)  # a kind and a place of each format, in turn
 @pytest.mark.parametrize("which", [0, -1], ids=["first", "last"])
 @pytest.mark.parametrize("kind", PLACEHOLDERS)
 @pytest.mark.parametrize("name", SETS)
