@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -55,6 +56,7 @@ def train(rank: int, folder: Path) -> list[Any]:
 
 def test_the_gradient_is_that_of_one_process_on_the_union(tmp_path: Path) -> None:
     folder = write_dataset(tmp_path / "ids", numbered([120, 80]))
+    import_module("torch._dynamo")  # once, and not by each rank for itself when it wraps its model
     ranks = on_ranks(tmp_path, RANKS, train, folder)
     assert len(ranks[0]) == len(ranks[1]) == 200 // (12 * RANKS)
     assert any(len(one[0]) != len(other[0]) for one, other in zip(*ranks, strict=True))
