@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Iterator
+from collections import defaultdict
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 PUBLIC = {"_asdict", "_fields", "_make", "_replace", "_exit"}  # of named tuples, and `os._exit`: documented
@@ -17,21 +18,24 @@ def insides(root: Path) -> set[tuple[str, str]]:
 
     A private name is ours if the module, one beside it, or one that it imports defines it.
     """
-    trees = {path.relative_to(root.parent): ast.parse(path.read_text()) for path in sorted(root.rglob("*.py"))}
-    defined = {path: {*_defined(tree)} for path, tree in trees.items()}
+    defined = defaultdict[str, set[str]](set)  # by folder, and by module
+    uses = {}
+    for path in sorted(root.rglob("*.py")):
+        nodes, name = [*ast.walk(ast.parse(path.read_text()))], path.relative_to(root.parent)
+        module = name.parent if name.name == "__init__.py" else name.with_suffix("")
+        for place in (f"{name.parent}/", str(module)):
+            defined[place].update(_defined(nodes))
+        imported = {one.replace(".", "/") for one in _modules(nodes) if one.partition(".")[0] == root.name}
+        uses[name] = imported, {*_used(nodes, root.name)}, {*_inherited(nodes, root.name), *_asked(nodes)}
     found = set()
-    for path, tree in trees.items():
-        imported = {name.replace(".", "/") for name in _modules(tree) if name.partition(".")[0] == root.name}
-        near = [one for one in trees if one.parent == path.parent or str(one.with_suffix("")) in imported]
-        near += [one for one in trees if one.name == "__init__.py" and str(one.parent) in imported]
-        ours = set[str]().union(*(defined[one] for one in near))
-        found |= {(str(path), name) for name in _used(tree, root.name) if name in REACHING or name not in ours}
-        found |= {(str(path), name) for name in (*_inherited(tree, root.name), *_asked(tree))}
+    for path, (imported, used, others) in uses.items():
+        ours = set[str]().union(*(defined.get(place, ()) for place in (f"{path.parent}/", *imported)))
+        found |= {(str(path), name) for name in others | (used & REACHING) | (used - ours)}
     return found
 
 
-def _used(tree: ast.Module, ours: str) -> Iterator[str]:
-    for node in ast.walk(tree):
+def _used(nodes: Iterable[ast.AST], ours: str) -> Iterator[str]:
+    for node in nodes:
         match node:
             case ast.Import(names=names):
                 yield from (one.name for one in names if one.name in REACHING)
@@ -47,22 +51,22 @@ def _used(tree: ast.Module, ours: str) -> Iterator[str]:
                     yield str(name.value)
 
 
-def _asked(tree: ast.Module) -> Iterator[str]:
+def _asked(nodes: Iterable[ast.AST]) -> Iterator[str]:
     """Names that `shardstream.extras.private` gets: they are others', whatever ours are called."""
-    for node in ast.walk(tree):
+    for node in nodes:
         match node:
             case ast.Call(func=ast.Name("private"), args=[_, ast.Constant(str(name)), *_]):
                 yield name
 
 
-def _inherited(tree: ast.Module, ours: str) -> Iterator[str]:
+def _inherited(nodes: Iterable[ast.AST], ours: str) -> Iterator[str]:
     """Private names that classes use of bases of other packages: by ``super()``, or read and never set."""
-    others = {name for name, source in _names(tree) if source.partition(".")[0] != ours}
-    for node in ast.walk(tree):
+    others = {name for name, source in _names(nodes) if source.partition(".")[0] != ours}
+    for node in nodes:
         if not isinstance(node, ast.ClassDef):
             continue
         bases = {ast.unparse(base).partition("[")[0].partition(".")[0] for base in node.bases}
-        own = {*_defined(node)}
+        own = {*_defined(ast.walk(node))}
         for part in ast.walk(node) if bases & others else ():
             if isinstance(part, ast.Attribute) and _PRIVATE.match(part.attr):
                 owner = ast.unparse(part.value)
@@ -70,8 +74,8 @@ def _inherited(tree: ast.Module, ours: str) -> Iterator[str]:
                     yield part.attr
 
 
-def _defined(tree: ast.AST) -> Iterator[str]:
-    for node in ast.walk(tree):
+def _defined(nodes: Iterable[ast.AST]) -> Iterator[str]:
+    for node in nodes:
         match node:
             case ast.FunctionDef(name=name) | ast.AsyncFunctionDef(name=name) | ast.ClassDef(name=name):
                 yield name
@@ -81,16 +85,16 @@ def _defined(tree: ast.AST) -> Iterator[str]:
                 yield name
 
 
-def _names(tree: ast.Module) -> Iterator[tuple[str, str]]:
-    for node in ast.walk(tree):
+def _names(nodes: Iterable[ast.AST]) -> Iterator[tuple[str, str]]:
+    for node in nodes:
         if isinstance(node, ast.Import):
             yield from ((one.asname or one.name.partition(".")[0], one.name) for one in node.names)
         elif isinstance(node, ast.ImportFrom):
             yield from ((one.asname or one.name, node.module or "") for one in node.names)
 
 
-def _modules(tree: ast.Module) -> Iterator[str]:
-    for node in ast.walk(tree):
+def _modules(nodes: Iterable[ast.AST]) -> Iterator[str]:
+    for node in nodes:
         if isinstance(node, ast.Import):
             yield from (one.name for one in node.names)
         elif isinstance(node, ast.ImportFrom):

@@ -10,6 +10,8 @@ import doctest
 import importlib
 import io
 import pkgutil
+import shutil
+from importlib.util import find_spec
 from operator import attrgetter
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
@@ -28,8 +30,9 @@ WRITERS = ("shardstream.pack.run", "shardstream.pack.writer")
 
 
 def modules() -> list[str]:
-    found = [info.name for info in pkgutil.walk_packages(ss.__path__, "shardstream.")]
-    return [name for name in found if not name.endswith("__main__")]
+    """Those with examples; to look through all names of the others takes far longer."""
+    found = {info.name: find_spec(info.name) for info in pkgutil.walk_packages(ss.__path__, "shardstream.")}
+    return [name for name, spec in found.items() if spec and ">>> " in Path(str(spec.origin)).read_text()]
 
 
 def picture(width: int, height: int, kind: str) -> bytes:
@@ -56,28 +59,33 @@ def names() -> dict[str, Any]:
     }
 
 
-@pytest.fixture
-def workplace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    data = picture(500, 375, "JPEG")
-    (tmp_path / "photos").mkdir()
-    with ss.ShardWriter(tmp_path / "out") as writer, open(tmp_path / "list.tsv", "w") as lines:
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder, data = tmp_path_factory.mktemp("made"), picture(500, 375, "JPEG")
+    (folder / "photos").mkdir()
+    with ss.ShardWriter(folder / "out") as writer, open(folder / "list.tsv", "w") as lines:
         for i in range(SAMPLES):
             writer.write({"__key__": f"photo/{i}", "jpg": data, "cls": 17 + i})
-            (tmp_path / "photos" / f"{i}.jpg").write_bytes(data)
+            (folder / "photos" / f"{i}.jpg").write_bytes(data)
             lines.write(f"photos/{i}.jpg\t{i}\n")
+    return folder
+
+
+@pytest.fixture
+def workplace(made: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    (tmp_path / "photos").symlink_to(made / "photos")
+    shutil.copytree(made / "out", tmp_path / "out")
+    shutil.copy(made / "list.tsv", tmp_path)
     monkeypatch.chdir(tmp_path)
     return tmp_path
 
 
 def examples(module: str) -> list[doctest.DocTest]:
-    found = importlib.import_module(module)
-    if ">>> " not in Path(str(found.__file__)).read_text():  # to look through all of its names takes far longer
-        return []
-    return [test for test in doctest.DocTestFinder().find(found) if test.examples]
+    return [test for test in doctest.DocTestFinder().find(importlib.import_module(module)) if test.examples]
 
 
 @pytest.mark.filterwarnings("ignore:'set_vital' is deprecated")  # torchdata calls it
-@pytest.mark.parametrize("module", [name for name in modules() if examples(name)])
+@pytest.mark.parametrize("module", modules())
 def test_examples_run(module: str, workplace: Path) -> None:
     if module in WRITERS:
         (workplace / "out").rename(workplace / "elsewhere")

@@ -108,7 +108,8 @@ def packed(photos: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def workplace(photos: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    shutil.copytree(photos, tmp_path, dirs_exist_ok=True)
+    shutil.copytree(photos / "photos", tmp_path / "photos", copy_function=os.link)
+    shutil.copy(photos / "list.tsv", tmp_path)
     monkeypatch.chdir(tmp_path)
     return tmp_path
 
@@ -130,10 +131,11 @@ def settled(request: pytest.FixtureRequest, workplace: Path, monkeypatch: pytest
 
 
 def runs() -> Iterator[object]:
-    """Every document under fork and, where it has Python in it that takes no long time, under forkserver."""
+    """Every document with code under fork and, where it is Python that takes no long time, under forkserver."""
     for path in DOCUMENTS:
-        has_python = any(block.kind == "python" and not block.excused for block in blocks(path.read_text()))
-        for method in ("fork", "forkserver") if has_python and path.stem not in LONG else ("fork",):
+        kinds = {block.kind for block in blocks(path.read_text()) if not block.excused}
+        methods = ("fork", "forkserver") if "python" in kinds and path.stem not in LONG else ("fork",)
+        for method in methods if kinds else ():
             long = path.stem in LONG or method == "forkserver"
             name = str(path.relative_to(ROOT)) + ("-forkserver" if method == "forkserver" else "")
             yield pytest.param(path, method, id=name, marks=[pytest.mark.full] if long else [])

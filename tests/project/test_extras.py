@@ -50,7 +50,8 @@ def name_of(requirement: str) -> str:
 def required() -> Iterator[tuple[str, str | None, str]]:
     """(place, module, extra) of every call of ``extras.require``; no module where a loop goes through several."""
     for path in sorted((ROOT / "shardstream").rglob("*.py")):
-        for node in ast.walk(ast.parse(path.read_text())):
+        text = path.read_text()
+        for node in ast.walk(ast.parse(text)) if "require(" in text else ():
             if isinstance(node, ast.Call) and ast.unparse(node.func) in ("require", "extras.require"):
                 place = f"{path.relative_to(ROOT)}:{node.lineno}"
                 extra = next(keyword.value for keyword in node.keywords if keyword.arg == "extra")

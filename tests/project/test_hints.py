@@ -20,7 +20,8 @@ SAYS_NOTHING = re.compile(
 def hints() -> Iterator[tuple[str, str]]:
     """(place, text) of every literal that is a hint; of an f-string, with its values as ``{}``."""
     for path in sorted(PACKAGE.rglob("*.py")):
-        for node in ast.walk(ast.parse(path.read_text())):
+        text = path.read_text()
+        for node in ast.walk(ast.parse(text)) if "hint=" in text else ():
             if isinstance(node, ast.keyword) and node.arg == "hint":
                 place = f"{path.relative_to(PACKAGE)}:{node.value.lineno}"
                 if isinstance(node.value, ast.Constant) and isinstance(node.value.value, str):
