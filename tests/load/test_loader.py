@@ -62,16 +62,16 @@ def test_augmented_batches_are_the_same_with_any_usual_number_of_workers(photos:
 
 
 @pytest.mark.parametrize(
-    ("persistent", "method"),
+    ("persistent", "method", "workers"),
     [
-        *((True, "spawn"), (False, "fork")),
-        *(pytest.param(False, method, marks=pytest.mark.full) for method in ("forkserver", "spawn")),
-        *(pytest.param(True, method, marks=pytest.mark.full) for method in ("fork", "forkserver")),
+        *((True, "spawn", 1), (False, "fork", 2)),
+        *(pytest.param(False, method, 2, marks=pytest.mark.full) for method in ("forkserver", "spawn")),
+        *(pytest.param(True, method, 2, marks=pytest.mark.full) for method in ("fork", "forkserver", "spawn")),
     ],
 )
-def test_every_start_method(photos: Path, method: str, persistent: bool) -> None:
+def test_every_start_method(photos: Path, method: str, persistent: bool, workers: int) -> None:
     dataset = ss.ShardDataset(photos, fields=CROP, batch_size=16, shuffle=True, seed=3)
-    loader = ss.Loader(dataset, num_workers=2, multiprocessing_context=method, persistent_workers=persistent)
+    loader = ss.Loader(dataset, num_workers=workers, multiprocessing_context=method, persistent_workers=persistent)
     for epoch in range(2):
         assert flatten(loader) == reference(photos, epoch)
     dataset.set_epoch(0)

@@ -26,7 +26,7 @@ import shardstream as ss
 multiprocessing.set_start_method("METHOD", force=True)
 def take(samples, data):
     return samples
-loader = ss.Loader(ss.ShardDataset("shards"), batch_size=2, num_workers=2, collate_fn=partial(take, data=b"x" * SIZE))
+loader = ss.Loader(ss.ShardDataset("shards"), batch_size=2, num_workers=1, collate_fn=partial(take, data=b"x" * SIZE))
 for batch in loader:
     print("a batch")
 """

@@ -238,7 +238,7 @@ three_workers_on_two_cores = pytest.mark.filterwarnings("ignore:This DataLoader 
 
 
 @three_workers_on_two_cores
-@settings(max_examples=12, deadline=None)
+@settings(max_examples=6, deadline=None)
 @given(
     st.integers(0, 3).flatmap(
         lambda workers: st.tuples(

@@ -309,7 +309,7 @@ def test_reads_that_wait_for_their_turn_do_not_begin_at_the_end(slow_line) -> No
     time.sleep(float(sys.argv[3]))
     """
     )
-    runs = [process for seconds in (0.1, 0.4) for process in programs(2, text, *slow_line(seconds))]
+    runs = [process for seconds in (0.1, 0.4) for process in programs(1, text, *slow_line(seconds))]
     assert [outcome(process) for process in runs] == [(0, "", "")] * len(runs)
 
 

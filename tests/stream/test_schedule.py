@@ -344,7 +344,8 @@ def documents(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return place
 
 
-@pytest.mark.parametrize("scheduled", [False, True])
+@pytest.mark.one_in(2)
+@pytest.mark.parametrize("scheduled", [True, False])
 def test_tokens_of_documents_are_counted_one_by_one_on_request(scheduled: bool, documents: Path) -> None:
     sources = {}
     for name in "abcd":
