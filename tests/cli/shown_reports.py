@@ -10,14 +10,15 @@ from collections.abc import Callable
 
 from shardstream.cli.verbs import bench, bench_decode, bench_sweep, doctor, top
 from shardstream.diagnose import (
+    BackendReport,
     BenchReport,
     DecodeReport,
+    DecodeSpeed,
     Finding,
     RunSeen,
     SweepReport,
     WorkerSeen,
 )
-from shardstream.diagnose.decoding import BackendReport, DecodeSpeed
 from shardstream.diagnose.stages import Stage
 from shardstream.diagnose.sweep import Change, Trial
 from shardstream.threads import Processors

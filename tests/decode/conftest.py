@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
-from shardstream.decode.context import SampleContext
+from shardstream.decode import SampleContext
 
 from ..images.conftest import Photo, Save, photo, save
 

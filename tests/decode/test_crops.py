@@ -9,8 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shardstream.decode import Crop, Image, Mask, RandomResizedCrop, compile_fields
-from shardstream.decode.context import SampleContext
+from shardstream.decode import Crop, Image, Mask, RandomResizedCrop, SampleContext, compile_fields
 from shardstream.decode.crops import _within
 from shardstream.errors import DecodeError, TransformError, UsageError
 from shardstream.images.backends import decode

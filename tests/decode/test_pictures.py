@@ -6,8 +6,7 @@ import numpy as np
 import pytest
 from PIL import Image as Pillow
 
-from shardstream.decode import CenterCrop, Crop, Image, Mask, RandomResizedCrop, Resize, compile_fields
-from shardstream.decode.crops import Cut
+from shardstream.decode import CenterCrop, Crop, Cut, Image, Mask, RandomResizedCrop, Resize, compile_fields
 from shardstream.errors import DecodeError, FieldError, UsageError
 from shardstream.images.backends import decode
 from shardstream.images.geometry import aligned_scale, covering_scale

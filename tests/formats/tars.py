@@ -16,8 +16,7 @@ from shardstream.formats.contract import SourceFormat
 from shardstream.formats.scans.object_bytes import ObjectBytes
 from shardstream.formats.scans.rows import ScannedRows, usable_key
 from shardstream.shards.field_names import usable_field
-from shardstream.storage import Store
-from shardstream.storage.base.store import ObjectMeta
+from shardstream.storage import ObjectMeta, Store
 
 _peer = pytest.importorskip("webdataset.tariterators", reason="the peer webdataset is not installed")
 group_by_keys, tar_file_expander = _peer.group_by_keys, _peer.tar_file_expander

@@ -14,11 +14,11 @@ import torch
 from torch.nn.utils.rnn import pack_sequence
 
 import shardstream as ss
+from shardstream.load import LoaderStats
 from shardstream.load.device.device_copy import Cuda, CudaCopy, Device
 from shardstream.load.device.packing import Packing, memory_of
 from shardstream.load.iteration import PlainIteration
 from shardstream.load.prefetch_thread import PrefetchThread
-from shardstream.load.stats import LoaderStats
 
 from .simulated import Simulated
 

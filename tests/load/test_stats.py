@@ -10,8 +10,7 @@ import pytest
 
 import shardstream as ss
 from shardstream.errors import UsageError
-from shardstream.load import LoaderStats
-from shardstream.load.rank_stats import RankTable
+from shardstream.load import LoaderStats, RankTable
 
 from ..stream.making import numbered, write_dataset
 

@@ -17,7 +17,7 @@ from shardstream.pack.plan import dedup as dedup_module
 from shardstream.pack.plan.dedup import Distinct
 from shardstream.pack.plan.pack_plan import pack_plan
 from shardstream.pack.run import pack, run_pack
-from shardstream.pack.sources.base import Source, SourcePart
+from shardstream.pack.sources import Source, SourcePart
 
 from ..storage.places import S3Place
 from .making import jpeg, photo_list, samples, tree

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from shardstream import ImageOptions
-from shardstream.diagnose.verify import verify
+from shardstream.diagnose import verify
 from shardstream.errors import DecodeError
 from shardstream.pack.execution import isolated
 from shardstream.pack.repack import repack

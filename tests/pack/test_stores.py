@@ -40,9 +40,8 @@ from shardstream.pack.writer import ShardWriter
 from shardstream.progress import ProgressEvent
 from shardstream.shards.manifest import Manifest
 from shardstream.shards.writing import ShardSummary
-from shardstream.storage import Location, locate
+from shardstream.storage import Location, ObjectWriter, locate
 from shardstream.storage.base.location import with_transport
-from shardstream.storage.base.store import ObjectWriter
 
 from ..processes import pack_workers, session
 from ..storage.faults import FaultProxy

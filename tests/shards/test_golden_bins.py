@@ -12,7 +12,7 @@ import pytest
 import xxhash
 
 import shardstream as ss
-from shardstream.diagnose.verify import verify
+from shardstream.diagnose import verify
 
 from . import independent_reader
 

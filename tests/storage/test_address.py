@@ -10,9 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from shardstream.errors import UsageError
-from shardstream.storage import locate
+from shardstream.storage import Location, locate
 from shardstream.storage.base.address import Address, parse
-from shardstream.storage.base.location import Location, with_transport
+from shardstream.storage.base.location import with_transport
 
 SECRET = "geheim0815"
 ACME = "https://acme.blob.core.windows.net"

@@ -8,8 +8,7 @@ from functools import partial
 import pytest
 
 from shardstream.errors import AccessError, StorageError
-from shardstream.storage.base.counters import counters
-from shardstream.storage.base.policy import RetryPolicy
+from shardstream.storage import RetryPolicy, counters
 from shardstream.storage.transfer.client import Fault
 from shardstream.storage.transfer.loop import run
 from shardstream.storage.transfer.retry import Pace, attempt

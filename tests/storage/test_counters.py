@@ -5,7 +5,8 @@ import threading
 
 import pytest
 
-from shardstream.storage.base.counters import NAMES, Counters, counters
+from shardstream.storage import counters
+from shardstream.storage.base.counters import NAMES, Counters
 
 
 def test_they_count_from_zero_by_name() -> None:

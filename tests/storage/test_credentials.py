@@ -56,7 +56,7 @@ def test_web_servers_with_passwords_headers_and_signed_urls(transport, web_serve
 )
 @pytest.mark.parametrize("transport", ["obstore", "fsspec"])
 def test_secrets_stay_out_of_errors_logs_and_reprs(url, options, transport, caplog) -> None:
-    from shardstream.storage.base.policy import RetryPolicy
+    from shardstream.storage import RetryPolicy
 
     caplog.set_level(logging.DEBUG)
     location = locate(with_transport(url, transport), storage_options=options)

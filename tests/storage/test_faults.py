@@ -17,10 +17,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from shardstream.errors import AccessError, ChangedError, NotFoundError, StorageError, UsageError
-from shardstream.storage import open_store
-from shardstream.storage.base.counters import counters
+from shardstream.storage import RetryPolicy, counters, open_store
 from shardstream.storage.base.location import with_transport
-from shardstream.storage.base.policy import RetryPolicy
 from shardstream.storage.transfer.loop import run
 from shardstream.storage.transfer.remote import RemoteStore
 

@@ -13,9 +13,8 @@ from collections.abc import Callable
 
 import pytest
 
-from shardstream.storage import open_store
+from shardstream.storage import Store, open_store
 from shardstream.storage.base.location import with_transport
-from shardstream.storage.base.store import Store
 
 
 def in_child(work: Callable[[], bool]) -> int:

@@ -10,9 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from shardstream.errors import StorageError
-from shardstream.storage import open_store
-from shardstream.storage.base.policy import RetryPolicy
-from shardstream.storage.base.store import ObjectMeta
+from shardstream.storage import ObjectMeta, RetryPolicy, open_store
 from shardstream.storage.transfer.client import Fault
 from shardstream.storage.transfer.remote import RemoteStore
 

@@ -13,7 +13,8 @@ import pytest
 import shardstream as ss
 from shardstream.cli.verbs.bench_sweep import plot_sweep
 from shardstream.cli.verbs.view_page import show_page
-from shardstream.diagnose.sweep import SweepReport, Trial
+from shardstream.diagnose import SweepReport
+from shardstream.diagnose.sweep import Trial
 from shardstream.errors import ShardStreamError, StorageError, UsageError
 from shardstream.storage import open_store
 from shardstream.storage.local.output_files import check_regular

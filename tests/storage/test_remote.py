@@ -16,10 +16,8 @@ import weakref
 import pytest
 
 from shardstream.errors import ChangedError, NotFoundError, StorageError, UsageError
-from shardstream.storage import Head, open_store
-from shardstream.storage.base.counters import counters
+from shardstream.storage import Head, RetryPolicy, counters, open_store
 from shardstream.storage.base.location import with_transport
-from shardstream.storage.base.policy import RetryPolicy
 from shardstream.storage.transfer.client import Fault
 from shardstream.storage.transfer.loop import run
 from shardstream.storage.transfer.remote import PART, RemoteStore

@@ -6,7 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shardstream.storage.base.policy import RetryPolicy, draw
+from shardstream.storage import RetryPolicy
+from shardstream.storage.base.policy import draw
 
 POLICY = RetryPolicy()
 

@@ -13,9 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from shardstream.errors import AccessError, ChangedError, NotFoundError, StorageError
-from shardstream.storage import Head
-from shardstream.storage.base.counters import counters
-from shardstream.storage.base.policy import RetryPolicy
+from shardstream.storage import Head, RetryPolicy, counters
 from shardstream.storage.transfer.client import Fault
 from shardstream.storage.transfer.fetch import Fetched, Known, fetch
 from shardstream.storage.transfer.loop import run

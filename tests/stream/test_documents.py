@@ -13,8 +13,7 @@ from hypothesis import strategies as st
 
 import shardstream as ss
 from shardstream.dataset.keys import listings
-from shardstream.diagnose.verify import verify
-from shardstream.diagnose.view import view
+from shardstream.diagnose import verify, view
 from shardstream.errors import DecodeError, FormatError, MissingKeyError
 from shardstream.pack.bins import binning
 from shardstream.shards import key_table

@@ -224,7 +224,7 @@ def test_without_store_and_cache_it_is_one_error(folder, web, proxy, tmp_path, m
 
 
 def _be_impatient(monkeypatch: pytest.MonkeyPatch, dataset: ss.ShardDataset) -> None:
-    from shardstream.storage.base.policy import RetryPolicy
+    from shardstream.storage import RetryPolicy
 
     store = dataset._source.datasets[0].store
     monkeypatch.setattr(store, "policy", RetryPolicy(deadline=1.0, contact=1.0, stall=1.0))

@@ -15,7 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import shardstream as ss
-from shardstream.decode.compiling import compile_fields
+from shardstream.decode import compile_fields
 from shardstream.diagnose import info, verify, view
 from shardstream.errors import BatchError, DecodeError, FieldError, ShardStreamError
 from shardstream.shards.fields import FieldType

@@ -15,7 +15,7 @@ from torch.utils.data import DataLoader
 import shardstream as ss
 from shardstream.diagnose import cache as caches
 from shardstream.errors import UsageError
-from shardstream.storage.base.counters import counters
+from shardstream.storage import counters
 
 from ..storage.faults import FaultProxy
 from ..storage.places import WebPlace

@@ -26,8 +26,7 @@ from shardstream.shards.field_names import check_field_name
 from shardstream.shards.framing import Framing
 from shardstream.shards.index import ShardIndex, check_key
 from shardstream.shards.layout import pack_index, parse_index
-from shardstream.storage import FetchedBuffers, MappedBuffers, Store
-from shardstream.storage.base.store import ObjectMeta
+from shardstream.storage import FetchedBuffers, MappedBuffers, ObjectMeta, Store
 from shardstream.storage.local.store import LocalStore
 
 CATALOGUE = "catalogue"

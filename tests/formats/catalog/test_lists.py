@@ -12,7 +12,7 @@ import pytest
 
 import shardstream as ss
 from shardstream.errors import FormatError, SourceError, UsageError
-from shardstream.formats.catalog.places import rooted
+from shardstream.formats import rooted
 from shardstream.formats.files import elsewhere, lists, text
 from shardstream.pack.sources import Item
 from shardstream.pack.sources.opening import open_source

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 import shardstream as ss
 from shardstream.dataset.opening import open_dataset
-from shardstream.diagnose.info import info
+from shardstream.diagnose import info
 from shardstream.errors import FieldError, FormatError, SourceError, UsageError
 from shardstream.pack.bins import binning
 from shardstream.pack.dry_run import dry_run

@@ -8,8 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from shardstream.errors import NotFoundError, StorageError
-from shardstream.storage import ObjectMeta, ObjectWriter
-from shardstream.storage.base.store import Store
+from shardstream.storage import ObjectMeta, ObjectWriter, Store
 from shardstream.storage.local.store import LocalStore
 
 

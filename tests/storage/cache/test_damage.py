@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 import xxhash
 
-from shardstream.storage.base.counters import counters
+from shardstream.storage import counters
 from shardstream.storage.base.held import can_copy
 from shardstream.storage.base.memory import HeldObjects, WholeObjects
 from shardstream.storage.cache import Cache

@@ -12,7 +12,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from shardstream.errors import NotFoundError, StorageError, UsageError
-from shardstream.storage.base.counters import counters
+from shardstream.storage import counters
 from shardstream.storage.cache import Cache, CachedBuffers, fill
 from shardstream.storage.transfer import loop
 
