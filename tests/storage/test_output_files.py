@@ -155,15 +155,13 @@ def writes(node: ast.AST) -> bool:
     """Whether this makes or changes a file by its name."""
     if isinstance(node, ast.Attribute):
         return node.attr in ("O_CREAT", "write_text", "write_bytes")
-    if not isinstance(node, ast.Call) or "closefd" in ast.unparse(node) or "open_to_extend" in ast.unparse(node):
+    if not isinstance(node, ast.Call) or not isinstance(node.func, ast.Name | ast.Attribute):
         return False
-    values = [*node.args, *(word.value for word in node.keywords)]
-    called = ast.unparse(node.func)
-    return (
-        called != "os.fdopen"
-        and called.endswith(("open", "FileIO"))
-        and any(ast.unparse(one) in MODES for one in values)
-    )
+    called = node.func.id if isinstance(node.func, ast.Name) else node.func.attr
+    if not called.endswith(("open", "FileIO")) or ast.unparse(node.func) == "os.fdopen":
+        return False
+    text, values = ast.unparse(node), [*node.args, *(word.value for word in node.keywords)]
+    return "closefd" not in text and "open_to_extend" not in text and any(ast.unparse(one) in MODES for one in values)
 
 
 def test_no_module_writes_files_in_another_way() -> None:
