@@ -280,8 +280,8 @@ try:
 except metadata.PackageNotFoundError:
     print("no metadata")
 print(ss.__file__)
-print(len(ss.Reader(ours)), len(ss.Reader(tars)), ss.ShardDataset(tars, batch_size=2).manifest.format)
-print([batch["cls"].tolist() for batch in ss.ShardDataset(tars, fields=["cls"], batch_size=2)])
+print(len(ss.Reader(ours)), len(ss.Reader(tars)), ss.diagnose.info(tars).format)  # without torch, which takes long
+print([int(sample["cls"]) for sample in ss.Reader(tars)[:4]])
 """
 
 
@@ -310,7 +310,7 @@ def run(tmp_path: Path, *path: Path) -> tuple[list[str], str]:
     )
     assert done.returncode == 0, done.stderr
     lines = done.stdout.splitlines()
-    assert lines[2:] == ["4 4 webdataset", "[[0, 1], [2, 3]]"]
+    assert lines[2:] == ["4 4 webdataset", "[0, 1, 2, 3]"]
     return lines, done.stderr
 
 
