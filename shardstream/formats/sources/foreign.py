@@ -39,6 +39,7 @@ from shardstream.images.formats import BY_SUFFIX, format_of, refused_suffix
 from shardstream.names.globs import split_glob
 from shardstream.names.missing import instead_of
 from shardstream.pack.sources.base import LABEL, Reject, SourceReading
+from shardstream.pack.sources.declared import parse_type
 from shardstream.pack.sources.duplicates import check_unique
 from shardstream.pack.sources.keys import MODES
 from shardstream.pack.sources.lists.columns import Wanted
@@ -53,6 +54,7 @@ from shardstream.shards.index import ShardIndex
 from shardstream.storage import Location, locate, open_store
 
 _SAMPLED = 512  # values that are looked at where a name says that they may be pictures
+_TOGETHER = 64  # of them that are read at once
 _WEIGHED = 32  # indexes by which the mean size of a sample is told
 _MOSTLY = 0.9
 _OR_PACK = ", or pack it"  # what formats propose where they do not read in place
@@ -158,6 +160,8 @@ class ForeignSource(StoredSource):
             self.classes = self._labels.names
         if self._labels is not None:
             self.types[LABEL] = FieldType.parse("int64")
+        parsed = {label} if label is not None and self._labels is not None else set()
+        self._contents = _parses_files(dataset, chosen, parsed | ({column} if column is not None else set()))
         self.mean_bytes = _mean_bytes(dataset, self.columns)
         self.root = store.url if location.local and not names else None
         remembered = tell_remembered(spec, catalogue)
@@ -166,7 +170,7 @@ class ForeignSource(StoredSource):
         self.rejects = _rejects(catalogue)
 
     def part(self, numbers: NDArray[np.int64]) -> ForeignPart:
-        part = StoredPart(self._address, self._made, self._key, self.columns, numbers)
+        part = StoredPart(self._address, self._made, self._key, self.columns, numbers, self._contents)
         return ForeignPart(part, self._fields, self._labels, self._named, self._key_column, self.url)
 
     def first_without(self, field: str, *, of: str) -> str | None:
@@ -245,9 +249,36 @@ def _checked_column(key: str, catalogue: Catalogue) -> str:
 
 
 def _column(dataset: OpenedDataset, name: str) -> Iterator[Any]:
-    """What all samples have in a field, in order; ``None`` where one has nothing."""
-    for batch in DatasetRows(dataset, [name]).read_shards(range(dataset.manifest.shards)):
+    """What all samples have in a field, in order; ``None`` where one has nothing, or its file is missing."""
+    rows, external = DatasetRows(dataset, [name]), dataset.manifest.external
+    if external is not None and external.loose:
+        for start in range(0, dataset.manifest.samples, _TOGETHER):
+            yield from _values(rows, np.arange(start, min(start + _TOGETHER, dataset.manifest.samples)), name)
+        return
+    for batch in rows.read_shards(range(dataset.manifest.shards)):
         yield from (batch.value(name, i) for i in range(len(batch.rows)))
+
+
+def _values(rows: DatasetRows, ids: NDArray[np.int64], name: str) -> Iterator[Any]:
+    """What these samples have in a field; ``None`` where it cannot be read, for which the sample will be rejected."""
+    try:
+        batch = rows.read_ids(ids)
+    except DataError:
+        if len(ids) == 1:
+            yield None
+        else:
+            for half in np.array_split(ids, 2):
+                yield from _values(rows, half, name)
+        return
+    yield from (batch.value(name, i) for i in range(len(ids)))
+
+
+def _parses_files(dataset: OpenedDataset, chosen: Sequence[ChosenField], columns: set[str]) -> bool:
+    """Whether a number, or one of these columns with keys and labels, is the content of a file."""
+    typed = (one for one in chosen if one.type is not None and parse_type(one.type).kind != "payload")
+    parsed = columns.union(*(one.columns for one in typed))
+    index = DatasetRows(dataset, ()).index(0)
+    return any(name in parsed and column.names is not None for name, column in index.columns.items())
 
 
 def _check_keys(dataset: OpenedDataset, column: str, url: str) -> None:
@@ -304,10 +335,8 @@ def _are_pictures(dataset: OpenedDataset, column: str) -> bool:
     ids = np.unique(np.linspace(0, samples - 1, min(samples, _SAMPLED)).astype(np.int64))
     seen = pictures = 0
     rows = DatasetRows(dataset, [column])
-    for start in range(0, len(ids), 64):
-        batch = rows.read_ids(ids[start : start + 64])
-        for i in range(len(batch.keys)):
-            value = batch.values(i).get(column)
+    for start in range(0, len(ids), _TOGETHER):
+        for value in _values(rows, ids[start : start + _TOGETHER], column):
             if value is not None:
                 seen += 1
                 pictures += format_of(bytes(value)) is not None

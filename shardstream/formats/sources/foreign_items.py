@@ -10,7 +10,7 @@ import numpy as np
 
 from shardstream.errors import DecodeError, FieldError, ShardStreamError, UsageError
 from shardstream.faults import fault_kind
-from shardstream.pack.sources.base import LABEL, Item, Reject, SourcePart
+from shardstream.pack.sources.base import LABEL, File, Item, Reject, SourcePart
 from shardstream.pack.sources.declared import parse_type
 from shardstream.pack.sources.keys import KeyRule
 from shardstream.pack.sources.lists.chosen import FILE
@@ -53,7 +53,7 @@ class FieldOf:
                 type.
         """
         found = values.get(self.column)
-        if self.type is None or found is None:
+        if self.type is None or found is None or isinstance(found, File):  # which is read later
             return found
         kind = parse_type(self.type)
         if not kind.is_encoded:

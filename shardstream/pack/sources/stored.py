@@ -8,7 +8,7 @@ so that a shard that is opened serves several of them.
 from __future__ import annotations
 
 import os
-from collections.abc import Collection, Hashable, Iterator
+from collections.abc import Collection, Hashable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from threading import get_ident
@@ -20,13 +20,16 @@ from numpy.typing import NDArray
 from shardstream.dataset.dataset_rows import DatasetRows
 from shardstream.dataset.opened import OpenedDataset
 from shardstream.dataset.selected.row_set import RowSet
-from shardstream.errors import DecodeError, SourceError, UsageError
+from shardstream.dataset.step import groups
+from shardstream.errors import DataError, DecodeError, NotFoundError, SourceError, UsageError
 from shardstream.faults import fault_kind
-from shardstream.pack.sources.base import Item, Reject, Source, SourcePart
+from shardstream.pack.sources.base import File, Item, Reject, Source, SourcePart
 from shardstream.pack.sources.duplicates import KeyNumbers, check_unique
 from shardstream.pack.sources.keys import check_mode, key_of_name
 from shardstream.shards.fields import FieldType, ValuesType
+from shardstream.shards.index import Column, ShardIndex
 from shardstream.shards.manifest import Manifest, unknown_field
+from shardstream.storage import Store
 
 _AT_ONCE = 256  # samples read together, at least
 _OF_A_SHARD = 16  # of them, on average, where they are small
@@ -46,31 +49,81 @@ class Opener(Hashable, Protocol):
 
 @dataclass(frozen=True, slots=True)
 class StoredPart(SourcePart):
-    """Samples of a data set by their numbers in stored order."""
+    """Samples of a dataset by their numbers in stored order.
+
+    Attributes:
+        address: What opens the dataset.
+        fingerprint: Of the dataset.
+        key: As of `StoredSource`.
+        fields: The fields that are read.
+        numbers: The samples.
+        contents: Whether values that are files of this machine are read here. Default: samples name them, and whoever
+            packs them reads them, as those of a list.
+    """
 
     address: Opener
     fingerprint: str
     key: str
     fields: tuple[str, ...]
     numbers: NDArray[np.int64]
+    contents: bool = False
 
     def __iter__(self) -> Iterator[Item | Reject]:
         rows = _rows(self.address, self.fingerprint, self.fields, (os.getpid(), get_ident()))
-        at_once = _at_once(rows.dataset.manifest)
+        manifest = rows.dataset.manifest
+        named = not self.contents and _is_loose(manifest) and rows.dataset.store.file_of("") is not None
+        read = self._files if named else self._samples
+        at_once = _at_once(manifest)
         for start in range(0, len(self.numbers), at_once):
-            yield from self._samples(rows, self.numbers[start : start + at_once])
+            yield from read(rows, self.numbers[start : start + at_once])
+
+    def _files(self, rows: DatasetRows, numbers: NDArray[np.int64]) -> Iterator[Item | Reject]:
+        """Samples that name their files: these are read, and rejected, as those of any other list."""
+        found = dict[int, Item | Reject]()
+        shards, stored = rows.dataset.locate(numbers)
+        for shard, slots in groups(shards):
+            index, chosen = rows.index(shard), stored[slots]
+            columns = [index.columns[name] for name in self.fields if name in index.columns]
+            values = [_raw_values(column, chosen) for column in columns]
+            for i, (slot, row) in enumerate(zip(slots.tolist(), chosen.tolist(), strict=True)):
+                raw = [(column, one[i]) for column, one in zip(columns, values, strict=True) if column.has(row)]
+                found[slot] = self._named(rows.dataset.store, index, row, int(numbers[slot]) + 1, raw)
+        yield from (found[slot] for slot in range(len(numbers)))
+
+    def _named(
+        self, store: Store, index: ShardIndex, row: int, line: int, raw: Sequence[tuple[Column, Any]]
+    ) -> Item | Reject:
+        """The sample of a row, of these values: names of files, and what the index holds."""
+        key = index.keys[row]
+        names = [value for column, value in raw if column.names is not None]
+        path = names[0] if names else f"{index.path}/{key}"
+        try:
+            values = {
+                column.name: File(str(store.file_of(value))) if column.names is not None else _plain(column.type, value)
+                for column, value in raw
+            }
+        except DecodeError as error:
+            return Reject(line, path, error.what, kind=fault_kind(error))
+        sizes = [column.lengths for column, _ in raw if column.names is not None]
+        known = [int(one[row]) for one in sizes if one is not None]
+        size = sum(known) if known and len(known) == len(sizes) else None
+        return Item(line, path, key_of_name(self.key, key, line), values, size)
 
     def _samples(self, rows: DatasetRows, numbers: NDArray[np.int64]) -> Iterator[Item | Reject]:
         manifest = rows.dataset.manifest
         try:
             batch = rows.read_ids(numbers)
-        except DecodeError as error:
-            if manifest.external is None or manifest.external.loose:  # what we have written ourselves is damaged
-                raise
+        except DataError as error:
+            if manifest.external is None or not (_is_loose(manifest) or isinstance(error, DecodeError)):
+                raise  # what we have written ourselves is damaged
             if len(numbers) > 1:
                 middle = len(numbers) // 2
                 yield from self._samples(rows, numbers[:middle])
                 yield from self._samples(rows, numbers[middle:])
+                return
+            if _is_loose(manifest) and isinstance(error.__cause__, NotFoundError):
+                (named,) = self._files(rows, numbers)
+                yield Reject(named.line, named.path, "there is no such file", kind="missing")
                 return
             place = "/".join(str(error.place[part]) for part in ("shard", "key") if part in error.place)
             kind = fault_kind(error)
@@ -84,6 +137,18 @@ class StoredPart(SourcePart):
                 yield Reject(number + 1, place, error.what, kind=fault_kind(error))
                 continue
             yield Item(number + 1, place, key_of_name(self.key, key, number + 1), values)
+
+
+def _is_loose(manifest: Manifest) -> bool:
+    """Whether values are files of their own."""
+    return manifest.external is not None and manifest.external.loose
+
+
+def _raw_values(column: Column, rows: NDArray[np.int64]) -> Sequence[Any]:
+    """What a column of a catalog of files has in these rows: names of files, or values."""
+    if column.names is not None:
+        return column.object_names(rows)
+    return column.held_values(rows) if column.values is None else column.values[rows].tolist()
 
 
 def _at_once(manifest: Manifest) -> int:
