@@ -62,7 +62,7 @@ KINDS = {
     "directory": Kind(directory, "files", "1/003.jpg", COUNT // 2 + 2),
     "list": Kind(listed, "files", "1/003.jpg", 4),
     "layout in place": Kind(imagefolder, "files", "1/003.jpg", 4),
-    "layout": Kind(imagefolder, None, "1/003.jpg", 4),
+    "layout": Kind(imagefolder, None, "1/003.jpg", 5),
 }
 
 

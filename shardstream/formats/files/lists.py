@@ -7,6 +7,7 @@ rows. Nothing of it stays in memory but the names of its classes.
 from __future__ import annotations
 
 import posixpath
+from array import array
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
@@ -218,17 +219,19 @@ class _List:
         files = next((one for one in self.values if isinstance(one, FileValues)), None)
         first = None if labels is None else labels.classes
         keys: list[str] = []
+        lines = array("q")
         done = 0
-        for _, cells in self._acted([one.take for one in self.values]):
+        for line, cells in self._acted([one.take for one in self.values]):
             keys.append(self._key(cells, files, done + len(keys)))
+            lines.append(line)
             if len(keys) == PIECE:
-                yield _taken(keys, self.values, first)
-                first, keys, done = None, [], done + PIECE
+                yield replace(_taken(keys, self.values, first), lines=lines)
+                first, keys, lines, done = None, [], array("q"), done + PIECE
         broken = tuple(Loss(f"line {line}: {what}", 1, line) for line, what in self._lost.items())
         remarks = (Remark(self.note),) if self.note else ()
         if keys or broken or remarks:
             rows = _taken(keys, self.values, first) if keys else ScannedRows([], ())
-            yield replace(rows, broken=broken, remarks=remarks)
+            yield replace(rows, broken=broken, remarks=remarks, lines=lines)
 
     def _key(self, cells: Cells, files: FileValues | None, number: int) -> str:
         if self.columns.key is not None:

@@ -115,6 +115,7 @@ class ScannedRows:
         lost: Number of samples that ``damage`` costs; ``None`` if the format cannot know it.
         broken: Single samples of the object that cannot be read, while those behind them can.
         remarks: What a user should know of these rows.
+        lines: Where each stands in a list, from 1. Default: the format has no lines.
     """
 
     keys: Sequence[str]
@@ -124,6 +125,7 @@ class ScannedRows:
     lost: int | None = None
     broken: tuple[Loss, ...] = ()
     remarks: tuple[Remark, ...] = ()
+    lines: Sequence[int] = ()
 
 
 def image_type(start: bytes | memoryview) -> str | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from array import array
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
@@ -60,7 +61,7 @@ class LayoutReader:
         return usable_key(value.decode() if isinstance(value, bytes) else str(value))
 
     def item(self, raw: bytes, number: int, begin: int = 0) -> Item | Reject:
-        """The sample of a record; its number counts from 1."""
+        """The sample of a record; its number, or line, counts from 1."""
         key, files, found = _unpacked(raw)
         path = next(iter(files.values()), "")
         values: dict[str, Any] = {name: File(join(self.root, path)) for name, path in files.items()}
@@ -102,7 +103,7 @@ class LayoutSource(RecordSource[LayoutReader]):
         self.url = store.locate(layout.lists[0]) if len(layout.lists) == 1 else store.url
         self.notes = (layout.note,)
         self.rejects = rejects = list[Reject]()
-        types, names = dict[str, FieldType](), tuple[str, ...]()
+        types, names, lines = dict[str, FieldType](), tuple[str, ...](), array("q")
         options = {"labels": wanted.labels} if wanted.said else {}
         try:
             for path in layout.lists:
@@ -111,10 +112,12 @@ class LayoutSource(RecordSource[LayoutReader]):
                     names = rows.classes or names
                     _add_types(types, rows, self.url)
                     rejects += [Reject(lost.line, path, lost.told, kind=lost.kind) for lost in rows.broken]
+                    lines.extend(rows.lines)
                     for record in _records(rows):
                         hasher.update(record)
                         spool.add(record)
-            self._records = spool.finish(self.url)
+            single = len(layout.lists) == 1  # or a line does not tell in which list
+            self._records = spool.finish(self.url, np.frombuffer(lines, np.int64) if single else None)
         finally:
             spool.close()
         self._digest = hasher.hexdigest()

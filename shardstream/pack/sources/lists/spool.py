@@ -50,11 +50,11 @@ class Spool:
         except OSError as error:
             raise no_room(error) from error
 
-    def finish(self, url: str) -> Records:
-        """The records, to be read; nothing can be added after that."""
+    def finish(self, url: str, lines: NDArray[np.int64] | None = None) -> Records:
+        """The records, to be read; nothing can be added after that. Their lines are as of `Records`."""
         with self._file as file:
             found = ListFile.written(file, url)
-        return Records(found, np.frombuffer(self._starts, np.int64))
+        return Records(found, np.frombuffer(self._starts, np.int64), lines)
 
     def close(self) -> None:
         """Drop the records, if they will not be read."""
@@ -62,22 +62,24 @@ class Spool:
 
 
 class Records:
-    """Records of a file by number. Line n + 1 is record n.
+    """Records of a file by number.
 
     Args:
         file: The file.
         starts: int64 (n + 1), where each begins, and where the last one ends.
+        lines: int64 (n), where each stands in the list that it was copied from. Default: record n is line n + 1.
     """
 
-    def __init__(self, file: ListFile, starts: NDArray[np.int64]) -> None:
+    def __init__(self, file: ListFile, starts: NDArray[np.int64], lines: NDArray[np.int64] | None = None) -> None:
         self.file, self.starts = file, starts
+        self._lines = lines
 
     def __len__(self) -> int:
         return len(self.starts) - 1
 
     def lines(self, numbers: NDArray[np.int64]) -> NDArray[np.int64]:
         """Numbers from 1, for messages."""
-        return numbers + 1
+        return numbers + 1 if self._lines is None else self._lines[numbers]
 
     def block(self, first: int, size: int) -> tuple[bytes, NDArray[np.int64]]:
         """Some records from ``first`` on, about ``size`` bytes of them: their bytes, and where each begins in these."""
