@@ -84,9 +84,9 @@ def _loop(path: Path) -> tuple[str, str]:
 
 
 def _forbidden(path: Path) -> tuple[str, str]:
-    if os.geteuid() == 0:
-        pytest.skip("root reads every file")
     path.chmod(0)
+    if os.access(path, os.R_OK):
+        pytest.skip("root reads every file")
     return "missing", "Permission denied"
 
 
