@@ -49,5 +49,5 @@ def test_what_is_missing_is_named(monkeypatch):
     with pytest.raises(UsageError, match="mean= and std= go together"):
         ss.augment.Kornia(torch.nn.Identity(), mean=MEAN)
     monkeypatch.setitem(sys.modules, "kornia", None)
-    with pytest.raises(MissingExtraError, match=r"shardstream\[kornia\]"):
+    with pytest.raises(MissingExtraError, match=r"pip install .*\[kornia\]"):
         ss.augment.Kornia(torch.nn.Identity())

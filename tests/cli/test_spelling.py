@@ -63,7 +63,7 @@ def test_every_option_that_has_a_flag_becomes_that_flag(verb: Any) -> None:
         ("say how long: bins=PackedSequences(8192, ...) (--bins 8192)", "say how long: --bins 8192"),
         ("images=ss.ImageOptions(max_side=20, strip=True)", "--max-side 20 --strip"),
         ("shards=ShardOptions(zstd=['txt', 'json'], checksums=False)", "--zstd txt --zstd json --no-checksums"),
-        ("quality= without max_side= changes nothing", "--quality without --max-side changes nothing"),
+        ("`quality` without `max_side` changes nothing", "--quality without --max-side changes nothing"),
         ("storage_options={'anon': True, 'endpoint': ...}", "--storage-option anon=true --storage-option endpoint=..."),
         ('fields={"jpg": "image path"}; overwrite=True', "--field jpg='image path'; --overwrite"),
         ("seed must be an integer; leave `rows` out", "--seed must be an integer; leave --rows out"),
@@ -84,7 +84,12 @@ def test_values_are_written_as_flags_take_them(python: str, flags: str) -> None:
 def test_each_caller_gets_its_own_spelling(tmp_path: Path) -> None:
     source, place = photo_list(tmp_path / "in", 2), str(tmp_path / "out")
     for flags, arguments, told, python in (
-        (["--quality", "3"], {"images": {"quality": 3}}, "--quality without --max-side", "quality= without max_side="),
+        (
+            ["--quality", "3"],
+            {"images": {"quality": 3}},
+            "--quality without --max-side",
+            "`quality` without `max_side`",
+        ),
         (["--bin-min", "3", "--bins", "8"], {"bins": {"length": 8, "min": 3}}, "--bin-min must", r"bins=PackedSeq"),
         (["--unknown", "reject"], {"reading": {"unknown": "reject"}}, "--unknown reject without", "unknown='reject' w"),
         (["--dest-option", "a=1"], {"storage": {"dest": {"a": "1"}}}, "takes --dest-option", r"Options\(dest=...\)"),

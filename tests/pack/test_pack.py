@@ -215,7 +215,7 @@ def test_bad_arguments_are_named(tmp_path: Path, options: dict[str, Any], messag
         ({"segment_width": 4}, "segment_width must be an integer from 8 to 65535, got 4"),
         ({"max_side": 0}, "max_side must be an integer from 1 to 65535, got 0"),
         ({"max_side": 512, "quality": 101}, "quality must be an integer from 1 to 100, got 101"),
-        ({"quality": 90}, "quality without max_side"),
+        ({"quality": 90}, "`quality` without `max_side`"),
     ],
     ids=str,
 )

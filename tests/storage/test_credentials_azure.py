@@ -146,7 +146,7 @@ def test_nothing_given_asks_azure_identity_or_says_what_is_missing(monkeypatch) 
     assert HIDDEN not in str(caught.value)
     assert "AZURE_STORAGE_ACCOUNT_KEY" in str(caught.value)
     monkeypatch.setitem(__import__("sys").modules, "azure.identity", None)
-    with pytest.raises(MissingExtraError, match=r"shardstream\[azure\]"):
+    with pytest.raises(MissingExtraError, match=r"pip install .*\[azure\]"):
         open_store(ACME)
 
 

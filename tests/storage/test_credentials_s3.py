@@ -113,7 +113,7 @@ def test_a_profile_that_does_not_exist() -> None:
 
 def test_a_profile_needs_botocore(monkeypatch) -> None:
     monkeypatch.setitem(__import__("sys").modules, "botocore.session", None)
-    with pytest.raises(MissingExtraError, match=r"shardstream\[aws\]"):
+    with pytest.raises(MissingExtraError, match=r"pip install .*\[aws\]"):
         open_store("s3://bucket/a", storage_options={"profile": "work"})
 
 

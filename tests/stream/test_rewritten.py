@@ -13,7 +13,6 @@ import pytest
 import shardstream as ss
 from shardstream.errors import ChangedError, NotFoundError
 from shardstream.storage.base.location import with_transport
-from tests.grouped import grouped
 
 from ..storage.places import AzurePlace, Place, S3Place, WebPlace
 
@@ -95,7 +94,7 @@ def other_payloads(data: bytes) -> bytes:
 
 def open_set(place: Place, transport: str = "auto", **options: Any) -> ss.ShardDataset:
     return ss.ShardDataset(
-        with_transport(place.url(), transport), storage_options=place.options, **grouped(SETTINGS | options)
+        with_transport(place.url(), transport), storage_options=place.options, **(SETTINGS | options)
     )
 
 
@@ -160,12 +159,15 @@ def test_what_cannot_be_compared_is_not_read_anew(web, folder, tmp_path, without
         folder = written(tmp_path / "set", shards=ss.ShardOptions(checksums=False))
     upload(folder, web)
     with pytest.raises(ChangedError, match="replaced"):
-        epoch(open_set(web, verify=without != "verify"), {3: lambda: again(folder, web)})
+        epoch(
+            open_set(web, reads=ss.ReadOptions(prefetch="400KB", verify=without != "verify")),
+            {3: lambda: again(folder, web)},
+        )
 
 
 def test_a_cache_of_two_versions_is_repaired_once_the_first_is_back(web, folder, tmp_path) -> None:
     upload(folder, web)
-    dataset = open_set(web, cache=tmp_path / "cache", shuffle=False, lanes=None, window=None)
+    dataset = open_set(web, cache=tmp_path / "cache", shuffle=False, order=ss.OrderOptions())
     with pytest.raises(ChangedError, match="replaced"):
         epoch(dataset, {4: lambda: again(folder, web, other_payloads)})  # the index of the next shard has come
     again(folder, web)
@@ -235,6 +237,6 @@ def test_local_files_written_again_are_read_on(folder, tmp_path, how) -> None:
                 with open(file, "r+b") as out:
                     out.write(data)
 
-    dataset = ss.ShardDataset(copy, **grouped(SETTINGS))
+    dataset = ss.ShardDataset(copy, **SETTINGS)
     assert sorted(epoch(dataset, {3: change})) == list(range(SAMPLES))
     assert sorted(epoch(dataset, {})) == list(range(SAMPLES))

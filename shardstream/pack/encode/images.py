@@ -105,7 +105,7 @@ class ImageOptions:
             _check_number("quality", self.quality, 1, 100)
             if self.max_side is None:
                 raise UsageError(
-                    "quality without max_side changes nothing",
+                    "`quality` without `max_side` changes nothing",
                     hint="images=ImageOptions(max_side=..., quality=...), or leave `quality` out",
                 )
 

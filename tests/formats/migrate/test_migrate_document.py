@@ -117,7 +117,7 @@ def test_the_document_shows_what_is_printed(heading: str) -> None:
     theirs = before(FACTS[heading])
     assert theirs is not None
     assert compile(theirs.code, "before.py", "exec")
-    assert BLOCK.findall(sections[heading]) == [theirs.code, after(FACTS[heading])]
+    assert BLOCK.findall(sections[heading])[:2] == [theirs.code, after(FACTS[heading])]
 
 
 def test_a_data_set_feeds_a_pipeline_of_webdataset(tmp_path: Path) -> None:
