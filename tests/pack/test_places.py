@@ -204,7 +204,7 @@ def test_commands_mean_the_same(stored: str, s3: S3Place, far: S3Place, tmp_path
     assert Manifest.load(tmp_path / "repacked").samples == 5
     refused = CliRunner().invoke(app, ["repack", str(tmp_path / "repacked"), str(tmp_path / "x"), *alone])
     assert refused.exit_code == 2
-    told = "no place that is read or written takes storage=StorageOptions(options=...): 'access_key_id'"
+    told = "no place that is read or written takes --storage-option KEY=VALUE: 'access_key_id'"
     assert told in refused.stderr
 
 

@@ -47,7 +47,7 @@ def test_a_language_model_sees_the_same_on_another_number_of_ranks(tmp_path: Pat
     one, two = losses(whole), losses(killed, resumed)
     assert len(one) == len(two) == 12
     assert two == pytest.approx(one, abs=1e-4)
-    assert one[-1] < 0.9 * one[0]  # how much it learns depends on which texts a machine has
+    assert one[-1] < 0.95 * one[0]  # how much it learns depends on which texts a machine has
 
 
 @pytest.mark.full

@@ -231,7 +231,8 @@ def old_package(tmp_path_factory: pytest.TempPathFactory) -> Path:
         pytest.skip(f"this copy of the repository does not have {OLD}")
     folder = tmp_path_factory.mktemp("old")
     with tarfile.open(fileobj=io.BytesIO(done.stdout)) as archive:
-        archive.extractall(folder, filter="data")
+        archive.extraction_filter = getattr(tarfile, "data_filter", None)  # Debian 12's Python has none
+        archive.extractall(folder)
     return folder
 
 

@@ -21,7 +21,7 @@ from tests.diagnose.programs import batches, same_samples, seen, theirs
 from tests.formats.catalog.every import SETS
 from tests.formats.catalog.making import jpeg, tar, webdataset
 
-NO_BEFORE = {"lmdb", "tar-of-tars", "megatron", "yolo"}  # no program that everybody writes, of these sets
+NO_BEFORE = {"lmdb", "tar-of-tars", "megatron", "memmap", "yolo"}  # no program that everybody writes, of these sets
 
 
 def told(url: Any, **options: Any) -> Migration:
