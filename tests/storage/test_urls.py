@@ -77,7 +77,7 @@ def test_protocols_of_fsspec_that_need_a_package_say_which(monkeypatch) -> None:
         raise ImportError("Install s3fs to access S3")
 
     monkeypatch.setattr(fsspec, "get_filesystem_class", missing)
-    with pytest.raises(MissingExtraError, match=r'pip install .*\[s3fs\]"'):
+    with pytest.raises(MissingExtraError, match=r"pip install .*\[s3fs\]"):
         open_store("fsspec+s3://bucket/a", storage_options={"anon": True})
 
 
