@@ -9,7 +9,7 @@ import zlib
 
 import numpy as np
 import pytest
-from hypothesis import example, given
+from hypothesis import assume, example, given
 from hypothesis import strategies as st
 from PIL import Image as Pillow
 from PIL import ImageOps
@@ -192,6 +192,8 @@ ENTRIES = st.tuples(
 @example(">", [(0x010F, 12, [1, 2, 3]), (0x0112, 3, [6])], 8, False)
 @given(st.sampled_from("<>"), st.lists(ENTRIES, max_size=3), st.integers(8, 60), st.booleans())
 def test_any_type_count_and_place_of_the_tag_is_read_as_pillow_does(order, entries, at, swapped):
+    repeated = len({tag for tag, _, _ in entries}) < len(entries)
+    assume(not repeated or int(Pillow.__version__.partition(".")[0]) >= 13)  # older ones take the last
     data = jpeg(EXIF + tiff(order, entries, at=at, swapped=swapped), XAP + xmp(4))
     with warnings.catch_warnings(), Pillow.open(io.BytesIO(data)) as image:
         warnings.simplefilter("ignore")

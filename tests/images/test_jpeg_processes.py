@@ -21,6 +21,8 @@ from tests.images.jpeg_processes import every_process, lies, lossless, pixels_of
 ROOT = Path(__file__).parents[2]
 JFIF = segment(0xE0, b"JFIF\0\1\1\0\0\1\0\1\0\0")
 YCCK = segment(0xEE, b"Adobe\0\x64\0\0\0\0\2")
+LOSSLESS_READ = int((features.version("libjpeg_turbo") or "0").partition(".")[0]) >= 3  # Pillow-SIMD: the system's
+needs_lossless = pytest.mark.skipif(not LOSSLESS_READ, reason="this Pillow reads no lossless JPEG")
 MALLOC_DEBUG = Path("/lib/x86_64-linux-gnu/libc_malloc_debug.so.0")
 
 
@@ -36,7 +38,8 @@ def test_no_library_overruns_its_buffer():
         check=False,
     )
     assert done.returncode == 0, f"{done.stdout}{done.stderr[-2000:]}"
-    assert done.stdout == f"{len([*every_process(), *lies()])} files\n"
+    told = [line for line in done.stdout.splitlines() if LOSSLESS_READ or "a lossless JPEG, which only" not in line]
+    assert told == [f"{len([*every_process(), *lies()])} files"]
 
 
 def test_the_header_names_the_process_and_how_far_it_is_scaled():
@@ -57,6 +60,7 @@ def test_a_header_that_can_be_read_in_two_ways_is_not_trusted():
         assert plain or info.max_scale == 1, case.name
 
 
+@needs_lossless
 @pytest.mark.parametrize("components", [1, 3])
 def test_a_lossless_jpeg_is_cropped_packed_and_checked(tmp_path, components):
     """Its pixels are the same to all, since it is decoded at full size."""
@@ -127,6 +131,7 @@ def test_no_backend_is_asked_for_a_scale_that_the_file_does_not_have():
     assert asked == [1]
 
 
+@needs_lossless
 @pytest.mark.parametrize("decode", [backends.decode, backends.decode_deep, backends.decode_frames])
 def test_a_lossless_jpeg_that_is_cut_is_damaged(decode):
     data = lossless(pixels_of(40, 48, 3))
