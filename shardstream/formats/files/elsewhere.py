@@ -60,11 +60,7 @@ def _outside(data: ObjectBytes, folder: str) -> Iterator[tuple[int | str, str]]:
         except Broken:
             continue
         for column, cell in cells.items() if isinstance(cells, dict) else enumerate(cells):
-            if (
-                isinstance(cell, str)
-                and (cell.startswith(("/", "file:", "../")) or "/../" in cell)
-                and "\0" not in cell
-            ):
+            if isinstance(cell, str) and (cell.startswith(_OUT) or "/../" in cell) and "\0" not in cell:
                 with suppress(UsageError):  # a URL of another host
                     path = posixpath.normpath(posixpath.join(folder, local_path(cell)))
                     if not path.startswith(below):

@@ -83,7 +83,7 @@ def scanned(data: ObjectBytes, about: Mapping[str, Any]) -> Iterator[ScannedRows
     Raises:
         FormatError: It is not a list, or a line cannot be read; names it.
     """
-    found = (_Table if is_table(data.path) else _List)(data, about, whole=True)
+    found = _List(data, about, whole=True)
     if not found.see():
         raise UnsupportedError("the list has no line", url=data.url, hint="give one with a file a line")
     yield from found.rows()
@@ -126,7 +126,9 @@ class _List:
         ]
 
     def _records(self) -> Iterator[tuple[int, bytes]]:
-        """All records, with their lines."""
+        """All records, with their lines. A row of a table is the JSON object that it would be in a list of these."""
+        if is_table(self._data.path):
+            return rows_of_table(self._data)
         return records(self._data, delimiter=DELIMITERS.get(self.kind))
 
     def _given(self, text: str) -> str:
@@ -247,13 +249,6 @@ class _List:
         if not key:
             raise Broken("the line has no key")
         return key
-
-
-class _Table(_List):
-    """A list in a Parquet file: a record is a row, as the JSON object that it would be in a list of these."""
-
-    def _records(self) -> Iterator[tuple[int, bytes]]:
-        return rows_of_table(self._data)
 
 
 def _object(raw: bytes) -> dict[str, Any]:
