@@ -1,4 +1,4 @@
-"""Fields of documents, checked before the first of them is tokenized: the text is there, and integers have no gaps."""
+"""Fields of documents, checked before the first of them is tokenized: tokens are there, and integers have no gaps."""
 
 from __future__ import annotations
 

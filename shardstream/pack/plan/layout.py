@@ -161,13 +161,14 @@ def make_layout(source: Source, options: PackOptions, files: Files, store: Store
     """
     identity = _identity(source, options)
     options.handling.check_values(_values(sampled(source, _TRIED)))
-    options = _reading_text(source, options)
+    plain = options.bins is not None and options.transform is None  # a transform may make any field
+    tried = list(sampled(source, _TRIED)) if plain else []
+    options = _reading_text(source, options, tried)
     if source.mean_bytes is not None:
         types = dict(source.types)
         if source.declared.keys() - types.keys():
             _check_declared(source, options, {*types, *_names(sampled(source, SAMPLED))})
-        if options.binning is not None:
-            check_document_fields(source, options, types, list(sampled(source, _TRIED)))
+        check_document_fields(source, options, types, tried)
         per_shard = _per_shard(source, options, files, types, source.mean_bytes)
         return PackLayout(source, options, files, types, per_shard, _digest(identity))
     some = list(sampled(source, SAMPLED))
@@ -254,12 +255,12 @@ def recipe_of(
     return samples if options.binning is None else DocumentEncoder(samples, options.binning, options.texts)
 
 
-def _reading_text(source: Source, options: PackOptions) -> PackOptions:
-    """The options with the field that documents have their text in; a transform may make any."""
-    if options.bins is None or options.texts is None or options.transform is not None:
+def _reading_text(source: Source, options: PackOptions, some: Sequence[Item | Reject]) -> PackOptions:
+    """The options with the field that some of the documents have their text in."""
+    fields = set(_names(some))
+    if options.bins is None or not fields:
         return options
-    fields = set(_names(sampled(source, _TRIED)))
-    return replace(options, bins=options.bins.reading(fields, url=source.url)) if fields else options
+    return replace(options, bins=options.bins.reading(fields, url=source.url))
 
 
 def _mean(sizes: Sequence[int]) -> float:
