@@ -51,7 +51,7 @@ class DatasetSource:
 
     Attributes:
         datasets: The data sets.
-        manifests: Theirs.
+        manifests: The manifest of each data set.
         spec: The view.
         verify: Whether indexes are compared with their checksums.
         excluded: The stored rows that are treated as damaged, whatever the view; ``None`` for none.

@@ -171,10 +171,10 @@ def measured(
     Args:
         loader: Over a `ShardDataset`, with a batch size.
         seconds: As of `bench`.
-        batches: The same.
-        step: The same.
+        batches: As of `bench`.
+        step: As of `bench`.
         ahead: As ``dataset["ahead"]`` of `bench`.
-        progress: The same.
+        progress: As of `bench`.
         mean_bytes: Stored bytes of a sample.
 
     Raises:

@@ -53,7 +53,7 @@ class FoundCatalogue:
         opened: When it was found, in ns since 1970.
 
     Args:
-        store: The same.
+        store: What has the indexes of the catalogue.
         url: Where the data lie.
         head: The bytes of ``shardstream-catalogue.json``.
         table: The bytes of the table of objects.

@@ -113,7 +113,7 @@ class IndexEntry:
         url: Of the index.json.
 
     Attributes:
-        url: The same.
+        url: Of the index.json.
     """
 
     def __init__(self, found: object, what: str, url: str) -> None:

@@ -45,7 +45,7 @@ class Tars:
     """The tar files of a listing.
 
     Attributes:
-        tars: They.
+        tars: Their paths and sizes.
         nested: Whether they hold tar files, and no samples.
         notes: What a user should know.
     """

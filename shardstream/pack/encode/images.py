@@ -278,7 +278,7 @@ class ImageDecoding:
     Attributes:
         check: Whether to decode all of it.
         max_side: As of `ImageOptions`.
-        quality: The same.
+        quality: As of `ImageOptions`.
         metadata: As of `shrink`.
         seconds: Processor time that it may take: a heap that a decoder has overrun may keep it busy for ever.
     """

@@ -193,8 +193,8 @@ class StreamSource(ABC):
         notes: What the user should know about how it was understood, as whole sentences.
         classes: Names of the labels, ``None`` if labels are plain integers or missing.
         types: As of `Source`.
-        implied: The same.
-        declared: The same.
+        implied: As of `Source`.
+        declared: As of `Source`.
         streams: Parts that can be read independently, each in order.
         travels: Whether streams can be sent to other processes.
         origin: As of `Source`.

@@ -313,7 +313,7 @@ class Content:
 
         Raises:
             UsageError: Their number is another, there is no such version, or it has not what is asked for.
-            FieldError: The same.
+            FieldError: It lacks a field that is asked for.
             StorageError: One cannot be read.
         """
         if len(versions) != len(self.versions):
