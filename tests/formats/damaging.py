@@ -8,13 +8,28 @@ from contextlib import suppress
 from typing import Any
 
 import numpy as np
+import pytest
 
 from shardstream.errors import FormatError
 from shardstream.formats.contract import SourceFormat
 from shardstream.formats.scans.object_bytes import ObjectBytes
 from shardstream.formats.scans.rows import ScannedRows
 from shardstream.shards.index import Column
-from shardstream.testing import MemoryStore
+from shardstream.testing import FormatConformance, MemoryStore
+
+
+class ConformanceWithFullDamage(FormatConformance):
+    """Conformance of a format whose own tests damage its files: the two tests that do so, too, run with ``--full``."""
+
+    __test__ = False
+
+    @pytest.mark.full
+    def test_files_that_end_too_early_are_errors(self) -> None:
+        super().test_files_that_end_too_early_are_errors()
+
+    @pytest.mark.full
+    def test_damaged_bytes_are_no_other_errors(self) -> None:
+        super().test_damaged_bytes_are_no_other_errors()
 
 
 def cut(data: bytes, step: int = 1) -> Iterator[bytes]:

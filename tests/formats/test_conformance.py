@@ -10,8 +10,8 @@ import pytest
 
 import shardstream as ss
 from shardstream.formats.registry import format_named
-from shardstream.testing import FormatConformance
 from tests.formats.catalog.every import SETS
+from tests.formats.damaging import ConformanceWithFullDamage
 
 CUTS_UNSEEN = {
     "coco": "an image is a file of its own, of any size",
@@ -20,7 +20,7 @@ CUTS_UNSEEN = {
 }
 
 
-class OfFormat(FormatConformance):
+class OfFormat(ConformanceWithFullDamage):
     __test__ = False
     _samples: Sequence[tuple[str, dict[str, Any]]] | None = None
 
@@ -34,16 +34,6 @@ class OfFormat(FormatConformance):
             type(self)._samples = self._read_by_reader(folder)
         assert self._samples is not None
         return self._samples
-
-    # The tests of each format, and test_damaged.py, do more of these two.
-
-    @pytest.mark.full
-    def test_files_that_end_too_early_are_errors(self) -> None:
-        super().test_files_that_end_too_early_are_errors()
-
-    @pytest.mark.full
-    def test_damaged_bytes_are_no_other_errors(self) -> None:
-        super().test_damaged_bytes_are_no_other_errors()
 
     def _read_by_reader(self, folder: Path) -> Sequence[tuple[str, dict[str, Any]]]:
         reading = ss.SourceOptions(format=self.format.name, options=self.options or None)

@@ -21,7 +21,8 @@ from shardstream.formats.files.layouts import layout_of_list, needs_all_names
 from shardstream.names.splits import SplitsError
 from shardstream.pack.sources import look
 from shardstream.storage import open_store
-from shardstream.testing import FormatConformance, MemoryStore, SourceConformance
+from shardstream.testing import MemoryStore, SourceConformance
+from tests.formats.damaging import ConformanceWithFullDamage
 from tests.pack.foreign import tar_bytes
 from tests.pack.making import jpeg
 
@@ -374,20 +375,13 @@ def test_other_lists_stay_what_they_were(name: str, tmp_path: Path) -> None:
     assert layout_of_list(open_store(tmp_path), "list.csv") is None
 
 
-class TestFormat(FormatConformance):
+class TestFormat(ConformanceWithFullDamage):
+    __test__ = True
     format = SingleFiles()
     tells_cuts = False  # a value is a file of its own, of any size
 
     def write(self, folder: Path) -> Sequence[tuple[str, Mapping[str, Any]]]:
         return list(common_voice(folder).items())
-
-    @pytest.mark.full
-    def test_files_that_end_too_early_are_errors(self) -> None:
-        super().test_files_that_end_too_early_are_errors()
-
-    @pytest.mark.full
-    def test_damaged_bytes_are_no_other_errors(self) -> None:
-        super().test_damaged_bytes_are_no_other_errors()
 
 
 class TestSource(SourceConformance):
